@@ -1,0 +1,1 @@
+"""The concerns of a session, one actor a module, and the composition root."""

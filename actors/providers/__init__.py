@@ -1,0 +1,1 @@
+"""Wire mappings, one module a model API."""

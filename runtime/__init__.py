@@ -1,0 +1,1 @@
+"""The kernel: values, the pure machine, supervision and the journal."""

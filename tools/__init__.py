@@ -1,0 +1,1 @@
+"""The hands: the tool protocol's concrete tools."""
