@@ -38,7 +38,7 @@ __all__ = [
     "text_of",
 ]
 
-Json: TypeAlias = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
 JsonObject: TypeAlias = dict[str, Any]
 """A JSON object as parsed; its inside is checked where it is used."""
 
@@ -178,12 +178,7 @@ class Usage:
     @property
     def context_tokens(self) -> int:
         """What the model saw: all input, cached or not, plus what it wrote."""
-        return (
-            self.input_tokens
-            + self.cache_creation_input_tokens
-            + self.cache_read_input_tokens
-            + self.output_tokens
-        )
+        return self.input_tokens + self.cache_creation_input_tokens + self.cache_read_input_tokens + self.output_tokens
 
     def to_wire(self) -> JsonObject:
         """The snake_case shape of the API, as result lines and transcripts show it."""
@@ -196,13 +191,9 @@ class Usage:
         }
 
 
-_COUNTS = frozenset(
-    ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-)
+_COUNTS = frozenset(("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"))
 
-UserOrigin: TypeAlias = Literal[
-    "prompt", "tool_results", "steer", "hook", "recovery", "attachment", "interruption"
-]
+UserOrigin: TypeAlias = Literal["prompt", "tool_results", "steer", "hook", "recovery", "attachment", "interruption"]
 
 
 @attrs.frozen(kw_only=True)
@@ -286,9 +277,7 @@ def block_to_wire(block: Block) -> JsonObject:
             }
         case ToolResultBlock():
             content = (
-                block.content
-                if isinstance(block.content, str)
-                else [block_to_wire(inner) for inner in block.content]
+                block.content if isinstance(block.content, str) else [block_to_wire(inner) for inner in block.content]
             )
             wire: JsonObject = {"type": "tool_result", "tool_use_id": block.tool_use_id, "content": content}
             if block.is_error:
