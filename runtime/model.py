@@ -63,7 +63,10 @@ class HttpRequest:
 class FailureKind(StrEnum):
     """What kind of thing went wrong; the loop decides by it, never by texts."""
 
+    UNREACHABLE = "unreachable"
+    """No connection could be made: refused, unknown host, no route."""
     CONNECTION = "connection"
+    """The connection broke."""
     TIMEOUT = "timeout"
     STALLED = "stalled"
     TRUNCATED = "truncated"
@@ -175,7 +178,7 @@ class Assembler(Protocol):
         ...
 
     def finish(self) -> Sequence[StreamItem]:
-        """The body has ended: a `MessageEnded` if the message was complete but for its last frame, else `StreamFailed`."""
+        """The body has ended: `MessageEnded` if the message was complete but for its last frame, else `StreamFailed`."""
         ...
 
 

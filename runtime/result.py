@@ -91,6 +91,8 @@ class Result:
     permission_denials: tuple[Denial, ...] = ()
     errors: tuple[str, ...] = ()
     api_error_status: int | None = None
+    error_kind: str | None = None
+    """The `FailureKind` of the model failure that ended the run, if one did."""
 
     @property
     def is_success(self) -> bool:

@@ -100,7 +100,8 @@ class Tool(ABC):
       to end by themselves first.
     - ``read_only``: the call changes nothing, so permission rules let it read inside the workspace.
     - ``permission``: what happens without any matching rule: ``"allow"`` (the embedding program vouches for
-      it), ``"read"`` (allowed while its paths are inside the workspace), ``"edit"`` (allowed in acceptEdits mode), or ``"ask"``.
+      it), ``"read"`` (allowed while its paths are inside the workspace), ``"edit"`` (allowed in acceptEdits
+      mode), or ``"ask"``.
     - ``idempotent``: may be run again after a crash that hides its outcome.
     - ``max_result_chars``: a longer text result is kept on disk and the model gets a preview; None: never.
     """
