@@ -125,4 +125,4 @@ def plan_retry(
 
 def backoff(policy: RetryPolicy, number: int, jitter: float) -> float:
     """The delay before retry ``number`` (from 1): exponential, capped, with up to ``policy.jitter`` added."""
-    return min(policy.cap, policy.base * 2 ** (number - 1)) * (1 + policy.jitter * jitter)
+    return min(policy.cap, policy.base * 2.0 ** (number - 1)) * (1 + policy.jitter * jitter)

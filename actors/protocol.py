@@ -1,0 +1,153 @@
+"""
+What the actors of a run say to each other.
+
+Everything the loop learns comes through its one inbox as a `LoopInput`. The graph of blocking sends has no
+cycle: the streamer may wait for the loop, the loop may wait for the recorder, and nobody waits for somebody
+who waits for him. Answers use the room that the loop's mailbox reserves for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
+
+import attrs
+
+from atrio.runtime.backoff import Position, Retry
+from atrio.runtime.messages import ToolResultBlock, ToolUseBlock, UserMessage
+from atrio.runtime.model import ModelFailure, ModelRequest, StreamItem
+from atrio.runtime.result import Denial
+
+__all__ = [
+    "ActorDown",
+    "CallDone",
+    "CallReported",
+    "CallStarted",
+    "LoopInput",
+    "ModelCall",
+    "ModelCallFailed",
+    "ModelCallRestarted",
+    "RunCall",
+    "Stalled",
+    "Steered",
+    "StreamBatch",
+]
+
+
+# --- to the streamer and the executor -------------------------------------------------------------
+
+
+@attrs.frozen
+class ModelCall:
+    """Send this request; everything that comes of it carries ``number``."""
+
+    number: int
+    request: ModelRequest
+
+
+@attrs.frozen
+class RunCall:
+    """Queue this tool call; answered by exactly one `CallDone`."""
+
+    block: ToolUseBlock
+
+
+# --- to the loop ----------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class StreamBatch:
+    """What one chunk of the response held."""
+
+    number: int
+    items: Sequence[StreamItem]
+
+
+@attrs.frozen(kw_only=True)
+class ModelCallRestarted:
+    """
+    An attempt failed and the request is sent again after ``retry.delay`` seconds, at ``until`` (Trio time).
+    With ``void``, something of the failed attempt had been delivered, which no longer counts.
+    """
+
+    number: int
+    failure: ModelFailure
+    retry: Retry
+    until: float
+    void: bool
+
+
+@attrs.frozen(kw_only=True)
+class ModelCallFailed:
+    """The streamer gives up on this request."""
+
+    number: int
+    failure: ModelFailure
+    position: Position
+
+
+@attrs.frozen
+class CallStarted:
+    """The call runs now; its start is in the journal."""
+
+    block: ToolUseBlock
+
+
+@attrs.frozen(kw_only=True)
+class CallReported:
+    """Progress of a running call (droppable)."""
+
+    call_id: str
+    name: str
+    text: str
+    data: Any = None
+    elapsed: float = 0.0
+
+
+@attrs.frozen(kw_only=True)
+class CallDone:
+    """A call's one answer. They come in call order."""
+
+    call_id: str
+    result: ToolResultBlock
+    details: Any = None
+    duration: float = 0.0
+    denial: Denial | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Stalled:
+    """Nothing has come for ``idle`` seconds of the ``limit`` at which the watchdog cuts the attempt."""
+
+    level: Literal["event", "byte"]
+    idle: float
+    limit: float
+
+
+@attrs.frozen
+class Steered:
+    """A message from outside, for the next opportunity."""
+
+    message: UserMessage
+
+
+@attrs.frozen(kw_only=True)
+class ActorDown:
+    """An actor of this run ended with an error; with ``final`` it is not restarted."""
+
+    name: str
+    error: str
+    final: bool
+
+
+LoopInput: TypeAlias = (
+    StreamBatch
+    | ModelCallRestarted
+    | ModelCallFailed
+    | CallStarted
+    | CallReported
+    | CallDone
+    | Stalled
+    | Steered
+    | ActorDown
+)

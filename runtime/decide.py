@@ -1,0 +1,220 @@
+"""
+The machine: one state and one observation in, the next state and the actions out.
+
+Pure and total over what may happen: an observation that can't come in a phase raises `InvariantError` and
+changes nothing. What comes from an older request is ignored. The arms that conclude a response are in
+`conclude`; here is what happens while it comes.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+import attrs
+
+from . import notes
+from .actions import CallModel, Prepare, Publish, StartCall, Transition, Write
+from .backoff import Position
+from .conclude import after_tools, conclude_response, finish, settle, withdraw
+from .errors import InvariantError
+from .events import AssistantBlock, Notice, RequestStarted, ToolEnded
+from .messages import ToolResultBlock, ToolUseBlock
+from .model import FailureKind
+from .observations import (
+    BlockArrived,
+    CallEnded,
+    ContextReady,
+    InputAccepted,
+    Interrupted,
+    MessageQueued,
+    Observation,
+    PartFailed,
+    ResponseFailed,
+    ResponseFinished,
+    ResponseOpened,
+    ResponseRestarted,
+    SetupFailed,
+)
+from .records import BlockRecord, ResultRecord, UserRecord
+from .result import TerminalReason
+from .state import Call, LoopState, Phase, Turn, block_id, result_id
+
+__all__ = ["decide"]
+
+# Failures that no API reported: the model call itself went wrong.
+_NOT_API = frozenset((FailureKind.UNKNOWN, FailureKind.ACTOR_CRASHED, FailureKind.MALFORMED))
+
+
+def decide(state: LoopState, observation: Observation) -> Transition:
+    """
+    The next state, and what to do about it.
+
+    Raises:
+        InvariantError: the observation can't come in this phase. The state is as it was.
+    """
+    if state.phase is Phase.TERMINAL:
+        raise InvariantError(f"{type(observation).__name__} after the end of the run")
+    match observation:
+        case InputAccepted():
+            return _accept(state, observation)
+        case ContextReady():
+            return _request(_expect(state, Phase.PREPARE, observation), observation)
+        case SetupFailed():
+            return _setup_failed(_expect(state, Phase.PREPARE, observation), observation)
+        case ResponseOpened() | BlockArrived() | ResponseFinished() | ResponseRestarted() | ResponseFailed():
+            if observation.request != state.turn.request:
+                return Transition(state)
+            return _response(_expect(state, Phase.STREAM, observation), observation)
+        case CallEnded():
+            return _call_ended(state, observation)
+        case MessageQueued():
+            return Transition(attrs.evolve(state, queued=(*state.queued, observation.message)))
+        case Interrupted():
+            return _interrupted(state)
+        case PartFailed():
+            return _part_failed(state, observation)
+        case _:
+            assert_never(observation)
+
+
+def _expect(state: LoopState, phase: Phase, observation: Observation) -> LoopState:
+    if state.phase is not phase:
+        raise InvariantError(f"{type(observation).__name__} in phase {state.phase.value}, which expects none")
+    return state
+
+
+def _accept(state: LoopState, observation: InputAccepted) -> Transition:
+    _expect(state, Phase.START, observation)
+    message = observation.message
+    return Transition(
+        attrs.evolve(state, phase=Phase.PREPARE, messages=(*state.messages, message)),
+        (Write((UserRecord(message=message),), sync=True), Prepare()),
+    )
+
+
+def _request(state: LoopState, observation: ContextReady) -> Transition:
+    turn = Turn(request=state.turn.request + 1)
+    state = attrs.evolve(state, phase=Phase.STREAM, turn=turn, messages=observation.messages)
+    return Transition(state, _ask_model(state))
+
+
+def _ask_model(state: LoopState) -> tuple[Publish, CallModel]:
+    started = RequestStarted(turn=state.turn_count, attempt=state.turn.crashes + 1, model=state.model)
+    call = CallModel(request=state.turn.request, model=state.model, max_tokens=state.output_tokens)
+    return Publish(started), call
+
+
+def _setup_failed(state: LoopState, observation: SetupFailed) -> Transition:
+    return finish(state, TerminalReason.TURN_SETUP_FAILED, errors=(observation.error,))
+
+
+# --- while the response comes ---------------------------------------------------------------------
+
+
+def _response(
+    state: LoopState,
+    observation: ResponseOpened | BlockArrived | ResponseFinished | ResponseRestarted | ResponseFailed,
+) -> Transition:
+    turn = state.turn
+    match observation:
+        case ResponseOpened():
+            opened = attrs.evolve(
+                turn, message_id=observation.message_id, model=observation.model, usage=observation.usage
+            )
+            return Transition(attrs.evolve(state, turn=opened))
+        case BlockArrived():
+            return _block_arrived(state, observation)
+        case ResponseFinished():
+            ended = attrs.evolve(
+                turn,
+                stop_reason=observation.stop_reason,
+                usage=observation.usage,
+                incomplete=observation.incomplete,
+            )
+            return conclude_response(attrs.evolve(state, turn=ended))
+        case ResponseRestarted():
+            fresh = Turn(request=turn.request, crashes=turn.crashes)
+            return Transition(attrs.evolve(state, turn=fresh), withdraw(state, observation.reason))
+        case ResponseFailed():
+            return _response_failed(state, observation)
+
+
+def _block_arrived(state: LoopState, observation: BlockArrived) -> Transition:
+    turn, block = state.turn, observation.block
+    uuid = block_id(state, len(turn.blocks))
+    record = BlockRecord(uuid=uuid, message_id=turn.message_id, model=turn.model, block=block)
+    event = AssistantBlock(
+        uuid=uuid,
+        message_id=turn.message_id,
+        model=turn.model,
+        index=observation.index,
+        block=block,
+        usage=turn.usage,
+    )
+    turn = attrs.evolve(turn, blocks=(*turn.blocks, block))
+    if not isinstance(block, ToolUseBlock):
+        return Transition(attrs.evolve(state, turn=turn), (Write((record,)), Publish(event)))
+    turn = attrs.evolve(turn, calls=(*turn.calls, Call(block=block)))
+    state = attrs.evolve(state, turn=turn)
+    actions = (Write((record,)), Publish(event))
+    if len(turn.calls) <= state.limits.max_calls_per_response:
+        return Transition(state, (*actions, StartCall(block=block)))
+    refused = CallEnded(call_id=block.id, result=ToolResultBlock(block.id, notes.TOO_MANY_CALLS, is_error=True))
+    return _call_ended(state, refused).prefixed(*actions)
+
+
+def _response_failed(state: LoopState, observation: ResponseFailed) -> Transition:
+    turn, failure = state.turn, observation.failure
+    if turn.position >= Position.COMMITTED:
+        note = Notice(level="warning", source="model", text=f"the response is incomplete: {failure.message}")
+        return conclude_response(state, failure).prefixed(Publish(note))
+    withdrawn = withdraw(state, failure.message)
+    if observation.crashed and turn.crashes < state.limits.max_crash_retries:
+        again = attrs.evolve(state, turn=Turn(request=turn.request + 1, crashes=turn.crashes + 1))
+        return Transition(again, (*withdrawn, *_ask_model(again)))
+    reason = TerminalReason.MODEL_ERROR if failure.kind in _NOT_API else TerminalReason.API_ERROR
+    return finish(state, reason, errors=(failure.message,), failure=failure).prefixed(*withdrawn)
+
+
+# --- tools ----------------------------------------------------------------------------------------
+
+
+def _call_ended(state: LoopState, observation: CallEnded) -> Transition:
+    calls = state.turn.calls
+    position = next(
+        (n for n, call in enumerate(calls) if call.block.id == observation.call_id and call.result is None), None
+    )
+    if position is None:
+        raise InvariantError(f"a result for {observation.call_id}, which is no open call of this turn")
+    call = attrs.evolve(calls[position], result=observation.result, details=observation.details)
+    turn = attrs.evolve(state.turn, calls=(*calls[:position], call, *calls[position + 1 :]))
+    state = attrs.evolve(state, turn=turn)
+    uuid = result_id(state, observation.call_id)
+    record = ResultRecord(uuid=uuid, block=observation.result, name=call.block.name, details=observation.details)
+    event = ToolEnded(
+        uuid=uuid,
+        call_id=observation.call_id,
+        name=call.block.name,
+        result=observation.result,
+        duration=observation.duration,
+        details=observation.details,
+    )
+    actions = (Write((record,)), Publish(event))
+    if state.phase is Phase.TOOLS and not turn.open_calls:
+        return after_tools(state).prefixed(*actions)
+    return Transition(state, actions)
+
+
+# --- the end from outside -------------------------------------------------------------------------
+
+
+def _interrupted(state: LoopState) -> Transition:
+    reason = TerminalReason.ABORTED_TOOLS if state.phase is Phase.TOOLS else TerminalReason.ABORTED_STREAMING
+    settled, actions = settle(state, notes.INTERRUPTED_CALL, mark=notes.INTERRUPTED)
+    return finish(settled, reason).prefixed(*actions)
+
+
+def _part_failed(state: LoopState, observation: PartFailed) -> Transition:
+    settled, actions = settle(state, notes.lost_part(observation.name), mark=None)
+    error = f"the {observation.name} failed for good: {observation.error}"
+    return finish(settled, TerminalReason.MODEL_ERROR, errors=(error,)).prefixed(*actions)

@@ -1,0 +1,31 @@
+"""The sentences that atrio puts into a conversation in its own name. The model reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .model import IncompleteBlock
+
+__all__ = ["INTERRUPTED", "INTERRUPTED_CALL", "RESUME_OUTPUT", "TOO_MANY_CALLS", "cut_calls", "lost_part"]
+
+INTERRUPTED = "[The user interrupted the request here.]"
+INTERRUPTED_CALL = "The call was interrupted before it finished. It may have had effects; check before you repeat it."
+TOO_MANY_CALLS = "Not run: the response asked for more tool calls than one response may hold. Ask for it again."
+RESUME_OUTPUT = (
+    "Your last response was cut off by the output limit. Go on exactly where it stopped: no apology, no summary "
+    "of what was already written. If much is left, do it in smaller steps."
+)
+
+
+def cut_calls(incomplete: Sequence[IncompleteBlock]) -> str:
+    """Tells the model which of its calls were cut by the output limit and so never ran."""
+    names = ", ".join(block.name or "a tool" for block in incomplete if block.type == "tool_use")
+    return (
+        f"Your response hit the output limit inside the call of {names}: that call was not run. "
+        "Make it again with less text in it, for instance in several smaller calls."
+    )
+
+
+def lost_part(name: str) -> str:
+    """The result of a call whose outcome was lost with a part of the runtime."""
+    return f"The {name} failed while this call ran; its outcome is unknown. Check before you repeat it."

@@ -1,0 +1,138 @@
+"""What `decide` may be told: facts, as values."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import attrs
+
+from .messages import Block, Message, StopReason, ToolResultBlock, Usage, UserMessage
+from .model import IncompleteBlock, ModelFailure
+
+__all__ = [
+    "BlockArrived",
+    "CallEnded",
+    "ContextReady",
+    "InputAccepted",
+    "Interrupted",
+    "MessageQueued",
+    "Observation",
+    "PartFailed",
+    "ResponseFailed",
+    "ResponseFinished",
+    "ResponseOpened",
+    "ResponseRestarted",
+    "SetupFailed",
+]
+
+
+@attrs.frozen(kw_only=True)
+class InputAccepted:
+    """A submission starts the run."""
+
+    message: UserMessage
+
+
+@attrs.frozen(kw_only=True)
+class ContextReady:
+    """Context preprocessing is done; ``messages`` is the history it left."""
+
+    messages: tuple[Message, ...]
+
+
+@attrs.frozen(kw_only=True)
+class SetupFailed:
+    """The turn could not be prepared (prompt builder, context pipeline)."""
+
+    error: str
+
+
+@attrs.frozen(kw_only=True)
+class ResponseOpened:
+    request: int
+    message_id: str
+    model: str
+    usage: Usage
+
+
+@attrs.frozen(kw_only=True)
+class BlockArrived:
+    """A content block is whole. A tool_use block's id is unique within the session by now."""
+
+    request: int
+    index: int
+    block: Block
+
+
+@attrs.frozen(kw_only=True)
+class ResponseFinished:
+    request: int
+    stop_reason: StopReason | None
+    usage: Usage
+    incomplete: tuple[IncompleteBlock, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class ResponseRestarted:
+    """The same request is sent again: what came of it so far is void."""
+
+    request: int
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class ResponseFailed:
+    """The streamer gave up on this request. ``crashed``: it was the streamer itself that failed."""
+
+    request: int
+    failure: ModelFailure
+    crashed: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class CallEnded:
+    """A call's one result. ``stop_loop`` carries the reason if a hook asked to end the loop."""
+
+    call_id: str
+    result: ToolResultBlock
+    details: Any = None
+    duration: float = 0.0
+    stop_loop: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class MessageQueued:
+    """A steering message came while the run was busy."""
+
+    message: UserMessage
+
+
+@attrs.frozen(kw_only=True)
+class Interrupted:
+    """The run was told to end now."""
+
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class PartFailed:
+    """An actor of the run failed for good (its supervisor gave up)."""
+
+    name: str
+    error: str
+
+
+Observation: TypeAlias = (
+    InputAccepted
+    | ContextReady
+    | SetupFailed
+    | ResponseOpened
+    | BlockArrived
+    | ResponseFinished
+    | ResponseRestarted
+    | ResponseFailed
+    | CallEnded
+    | MessageQueued
+    | Interrupted
+    | PartFailed
+)

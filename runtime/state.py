@@ -1,0 +1,225 @@
+"""
+The loop's state: what is carried from one iteration to the next, and what this iteration has so far.
+
+Frozen: every step builds a new state (`attrs.evolve`), so a test can hold two and compare them whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, StrEnum
+from typing import Any
+from uuid import UUID, uuid5
+
+import attrs
+
+from .backoff import Position
+from .messages import (
+    AssistantMessage,
+    Block,
+    Message,
+    RedactedThinkingBlock,
+    StopReason,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    Usage,
+    UserMessage,
+)
+from .model import IncompleteBlock
+from .result import TerminalReason
+
+__all__ = [
+    "Call",
+    "Compaction",
+    "ContinueReason",
+    "Limits",
+    "LoopState",
+    "Phase",
+    "Turn",
+    "assistant_message",
+    "block_id",
+    "derive_id",
+    "result_id",
+    "results_message",
+]
+
+
+class ContinueReason(StrEnum):
+    """Why the loop goes round again (SPEC 3)."""
+
+    NEXT_TURN = "next_turn"
+    COLLAPSE_DRAIN_RETRY = "collapse_drain_retry"
+    REACTIVE_COMPACT_RETRY = "reactive_compact_retry"
+    MAX_OUTPUT_TOKENS_ESCALATE = "max_output_tokens_escalate"
+    MAX_OUTPUT_TOKENS_RECOVERY = "max_output_tokens_recovery"
+    STOP_HOOK_BLOCKING = "stop_hook_blocking"
+    TOKEN_BUDGET_CONTINUATION = "token_budget_continuation"
+    MODEL_FALLBACK_RETRY = "model_fallback_retry"
+
+
+class Phase(Enum):
+    """Where an iteration stands; each phase waits for one kind of observation."""
+
+    START = "start"
+    PREPARE = "prepare"
+    """Context preprocessing runs."""
+    STREAM = "stream"
+    """The model answers; finished calls may already run."""
+    TOOLS = "tools"
+    """The response is complete; calls are still open."""
+    TERMINAL = "terminal"
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """What bounds a run. Fixed while it lasts."""
+
+    max_turns: int | None = None
+    max_output_tokens: int | None = None
+    """The user's own output cap; it switches escalation off."""
+    default_output_tokens: int = 8_000
+    escalated_output_tokens: int = 64_000
+    max_output_recoveries: int = 3
+    max_calls_per_response: int = 256
+    """More calls than this in one response are answered with an error: the executor's replies have that much room."""
+    max_crash_retries: int = 2
+    max_pauses: int = 8
+
+
+@attrs.frozen(kw_only=True)
+class Call:
+    """One tool call of this turn, and its result once there is one."""
+
+    block: ToolUseBlock
+    result: ToolResultBlock | None = None
+    details: Any = None
+
+
+@attrs.frozen(kw_only=True)
+class Turn:
+    """
+    What this iteration has so far.
+
+    ``request`` numbers the run's model requests; anything that comes from an older one is ignored.
+    """
+
+    request: int = 0
+    message_id: str = ""
+    model: str = ""
+    blocks: tuple[Block, ...] = ()
+    calls: tuple[Call, ...] = ()
+    stop_reason: StopReason | None = None
+    usage: Usage = attrs.field(factory=Usage)
+    incomplete: tuple[IncompleteBlock, ...] = ()
+    crashes: int = 0
+
+    @property
+    def open_calls(self) -> tuple[Call, ...]:
+        return tuple(call for call in self.calls if call.result is None)
+
+    @property
+    def position(self) -> Position:
+        if any(not isinstance(block, ThinkingBlock | RedactedThinkingBlock) for block in self.blocks):
+            return Position.COMMITTED
+        return Position.THINKING if self.blocks else Position.NOTHING
+
+
+@attrs.frozen(kw_only=True)
+class Compaction:
+    """When compaction last happened (turn number) and how often it failed since it last succeeded."""
+
+    last_turn: int | None = None
+    failures: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class LoopState:
+    """
+    The whole state of a run.
+
+    ``messages`` is the session's history; a response and its tool results join it together, so that it is
+    valid whenever it can be read.
+    """
+
+    run_id: str
+    model: str
+    limits: Limits
+    messages: tuple[Message, ...] = ()
+    phase: Phase = Phase.START
+    turn: Turn = attrs.field(factory=Turn)
+    turn_count: int = 1
+    max_output_tokens_recovery_count: int = 0
+    has_attempted_reactive_compact: bool = False
+    max_output_tokens_override: int | None = None
+    stop_hook_active: bool = False
+    stop_hook_blocks: int = 0
+    compaction: Compaction = attrs.field(factory=Compaction)
+    pending_tool_summary: str | None = None
+    transition: ContinueReason | None = None
+    pauses: int = 0
+    """Responses in a row that ended with pause_turn."""
+    queued: tuple[UserMessage, ...] = ()
+    """Messages that came while the run was busy; they join at the next phase 6."""
+    terminal: TerminalReason | None = None
+
+    @property
+    def output_tokens(self) -> int:
+        """The output cap of the next request."""
+        return self.max_output_tokens_override or self.limits.max_output_tokens or self.limits.default_output_tokens
+
+
+def derive_id(run_id: str, *parts: object) -> str:
+    """
+    A UUID that depends only on the run and on what it names.
+
+    The machine is pure and makes messages, so it can't draw random ids; the same run replayed gives the same ids.
+    """
+    return str(uuid5(_namespace(run_id), "/".join(map(str, parts))))
+
+
+def _namespace(run_id: str) -> UUID:
+    try:
+        return UUID(run_id)
+    except ValueError:
+        return uuid5(UUID(int=0), run_id)
+
+
+def assistant_message(state: LoopState, blocks: tuple[Block, ...]) -> AssistantMessage:
+    """This turn's response as a message of the history."""
+    turn = state.turn
+    return AssistantMessage(
+        uuid=derive_id(state.run_id, turn.request, "assistant"),
+        message_id=turn.message_id,
+        model=turn.model or state.model,
+        content=blocks,
+        stop_reason=turn.stop_reason,
+        usage=turn.usage,
+    )
+
+
+def results_message(state: LoopState, extra: tuple[Block, ...] = ()) -> UserMessage:
+    """The user message that answers every call of this turn, in call order."""
+    turn = state.turn
+    results = tuple(call.result for call in turn.calls if call.result is not None)
+    details: Mapping[str, Any] = {
+        call.block.id: call.details for call in turn.calls if call.result is not None and call.details is not None
+    }
+    first = turn.calls[0].block.id
+    return UserMessage(
+        uuid=result_id(state, first),
+        content=(*results, *extra),
+        origin="tool_results",
+        details=details,
+    )
+
+
+def block_id(state: LoopState, position: int) -> str:
+    """The id of the journal line (and event) that carries this response's block number ``position``."""
+    turn = state.turn
+    return derive_id(state.run_id, turn.request, turn.message_id, position)
+
+
+def result_id(state: LoopState, call_id: str) -> str:
+    """The id of the journal line (and event) that carries this call's result."""
+    return derive_id(state.run_id, state.turn.request, "result", call_id)
