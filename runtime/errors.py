@@ -13,6 +13,7 @@ import attrs
 
 __all__ = [
     "AtrioError",
+    "ChildRejected",
     "ConfigError",
     "EventTooLarge",
     "InvalidToolInput",
@@ -21,6 +22,7 @@ __all__ = [
     "JournalError",
     "JournalLocked",
     "JournalUnwritable",
+    "MailboxDeadlock",
     "MailboxOverflow",
     "ModelError",
     "PeerGone",
@@ -34,6 +36,7 @@ __all__ = [
     "StartTimedOut",
     "StreamTruncated",
     "SupervisionError",
+    "SupervisorNotRunning",
     "ToolError",
     "ToolRejected",
     "ToolTimedOut",
@@ -70,6 +73,19 @@ class InvariantError(AtrioError):
 
 class MailboxOverflow(InvariantError):
     """More replies were sent than a mailbox had reserved room for."""
+
+
+@attrs.define(eq=False, slots=False)
+class MailboxDeadlock(InvariantError):
+    """A send would have waited for itself: the full mailboxes ``names`` are read by tasks that wait for one another."""
+
+    names: Sequence[str]
+
+    def __str__(self) -> str:
+        if len(self.names) == 1:
+            return f"an actor sent to its own mailbox {self.names[0]!r} while it was full; use offer or reply instead"
+        circle = ", ".join(repr(name) for name in self.names)
+        return f"the mailboxes {circle} are full and their readers wait for one another; let one of them offer or reply"
 
 
 class PeerGone(AtrioError):
@@ -251,14 +267,23 @@ class SupervisionError(AtrioError):
 
 @attrs.define(eq=False, slots=False)
 class RestartIntensityExceeded(SupervisionError):
-    """A child failed more often than its supervisor tolerates."""
+    """
+    Children failed more often than their supervisor tolerates.
+
+    ``path`` is the child that failed last, ``restarts`` how often that child had been restarted until then. It is
+    not raised: the child's own error is, with this text as a note; see ``Supervisor.gave_up``.
+    """
 
     path: str
     restarts: int
+    max_restarts: int
     period: float
 
     def __str__(self) -> str:
-        return f"{self.path} was restarted {self.restarts} times within {self.period:g} s and failed again"
+        return (
+            f"{self.path} failed after {self.restarts} restarts; its supervisor gave up, "
+            f"as it tolerates {self.max_restarts} restarts within {self.period:g} s"
+        )
 
 
 @attrs.define(eq=False, slots=False)
@@ -292,3 +317,24 @@ class ShutdownOverrun(SupervisionError):
 
     def __str__(self) -> str:
         return f"{self.path} did not end within its grace period of {self.grace:g} s"
+
+
+@attrs.define(eq=False, slots=False)
+class ChildRejected(SupervisionError):
+    """A request about one child can't be met in the state it is in (or there is no such child)."""
+
+    path: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.problem}"
+
+
+@attrs.define(eq=False, slots=False)
+class SupervisorNotRunning(SupervisionError):
+    """A supervisor was asked for something before it started, or after it ended."""
+
+    path: str
+
+    def __str__(self) -> str:
+        return f"supervisor {self.path} is not running"
