@@ -70,7 +70,7 @@ def decide(state: LoopState, observation: Observation) -> Transition:
         case MessageQueued():
             return Transition(attrs.evolve(state, queued=(*state.queued, observation.message)))
         case Interrupted():
-            return _interrupted(state)
+            return _interrupted(state, observation)
         case PartFailed():
             return _part_failed(state, observation)
         case _:
@@ -208,8 +208,8 @@ def _call_ended(state: LoopState, observation: CallEnded) -> Transition:
 # --- the end from outside -------------------------------------------------------------------------
 
 
-def _interrupted(state: LoopState) -> Transition:
-    reason = TerminalReason.ABORTED_TOOLS if state.phase is Phase.TOOLS else TerminalReason.ABORTED_STREAMING
+def _interrupted(state: LoopState, observation: Interrupted) -> Transition:
+    reason = TerminalReason.ABORTED_TOOLS if observation.during is Phase.TOOLS else TerminalReason.ABORTED_STREAMING
     settled, actions = settle(state, notes.INTERRUPTED_CALL, mark=notes.INTERRUPTED)
     return finish(settled, reason).prefixed(*actions)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from .model import IncompleteBlock
 
-__all__ = ["INTERRUPTED", "INTERRUPTED_CALL", "RESUME_OUTPUT", "TOO_MANY_CALLS", "cut_calls", "lost_part"]
+__all__ = ["INTERRUPTED", "INTERRUPTED_CALL", "RESUME_OUTPUT", "TOO_MANY_CALLS", "cut_calls", "lost_part", "sibling_failed"]
 
 INTERRUPTED = "[The user interrupted the request here.]"
 INTERRUPTED_CALL = "The call was interrupted before it finished. It may have had effects; check before you repeat it."
@@ -29,3 +29,11 @@ def cut_calls(incomplete: Sequence[IncompleteBlock]) -> str:
 def lost_part(name: str) -> str:
     """The result of a call whose outcome was lost with a part of the runtime."""
     return f"The {name} failed while this call ran; its outcome is unknown. Check before you repeat it."
+
+
+def sibling_failed(name: str) -> str:
+    """The result of a call that was not run, or was cancelled, because an earlier one of the same response failed."""
+    return (
+        f"Cancelled: the {name} call before it in the same response failed, and this call may have depended on it. "
+        "Nothing is wrong with this call itself; ask for it again if you still want it."
+    )

@@ -8,6 +8,7 @@ import attrs
 
 from .messages import Block, Message, StopReason, ToolResultBlock, Usage, UserMessage
 from .model import IncompleteBlock, ModelFailure
+from .state import Phase
 
 __all__ = [
     "BlockArrived",
@@ -109,9 +110,10 @@ class MessageQueued:
 
 @attrs.frozen(kw_only=True)
 class Interrupted:
-    """The run was told to end now."""
+    """The run was told to end now, ``during`` a phase (the actors' last words may have moved it on since)."""
 
     reason: str
+    during: Phase
 
 
 @attrs.frozen(kw_only=True)

@@ -1,0 +1,92 @@
+"""A run's account: what it used, how long it took, what was denied; the result record is made from it."""
+
+from __future__ import annotations
+
+import attrs
+import trio
+
+from atrio.runtime.ledger import Ledger
+from atrio.runtime.messages import AssistantMessage, Message, TextBlock, Usage
+from atrio.runtime.model import ModelFailure
+from atrio.runtime.result import Denial, Result, ResultSubtype, TerminalReason
+
+__all__ = ["Account"]
+
+_SUBTYPES: dict[TerminalReason, ResultSubtype] = {
+    TerminalReason.COMPLETED: "success",
+    TerminalReason.STOP_HOOK_PREVENTED: "success",
+    TerminalReason.HOOK_STOPPED: "success",
+    TerminalReason.TOOL_DEFERRED: "success",
+    TerminalReason.MAX_TURNS: "error_max_turns",
+    TerminalReason.BUDGET_EXHAUSTED: "error_max_budget_usd",
+    TerminalReason.STRUCTURED_OUTPUT_RETRY_EXHAUSTED: "error_max_structured_output_retries",
+}
+
+
+@attrs.define(eq=False, kw_only=True)
+class Account:
+    """Kept by the loop of one run."""
+
+    session_id: str
+    run_id: str
+    ledger: Ledger
+    denials: list[Denial] = attrs.field(factory=list)
+    started: float = attrs.field(factory=trio.current_time)
+    _api_time: float = 0.0
+    _request_started: float | None = None
+    _first_token: float | None = None
+
+    def request_started(self) -> None:
+        self._request_started = trio.current_time()
+
+    def token_came(self) -> None:
+        if self._first_token is None:
+            self._first_token = trio.current_time() - self.started
+
+    def request_ended(self) -> None:
+        if self._request_started is not None:
+            self._api_time += trio.current_time() - self._request_started
+            self._request_started = None
+
+    def response(self, message_id: str, model: str, usage: Usage) -> float | None:
+        """Book one response; its cost in USD, or None if the price is unknown."""
+        return self.ledger.record(message_id, model, usage)
+
+    def result(
+        self,
+        reason: TerminalReason,
+        *,
+        messages: tuple[Message, ...],
+        turns: int,
+        errors: tuple[str, ...],
+        failure: ModelFailure | None,
+    ) -> Result:
+        """The run's one result record."""
+        self.request_ended()
+        subtype = _SUBTYPES.get(reason, "error_during_execution")
+        last = next((m for m in reversed(messages) if isinstance(m, AssistantMessage)), None)
+        return Result(
+            subtype=subtype,
+            terminal_reason=reason,
+            session_id=self.session_id,
+            run_id=self.run_id,
+            text=_last_text(last),
+            num_turns=turns,
+            duration=trio.current_time() - self.started,
+            duration_api=self._api_time,
+            time_to_first_token=self._first_token,
+            stop_reason=last.stop_reason if last is not None else None,
+            usage=self.ledger.usage,
+            model_usage=self.ledger.by_model,
+            cost_usd=self.ledger.cost_usd,
+            permission_denials=tuple(self.denials),
+            errors=errors,
+            api_error_status=failure.status if failure is not None else None,
+            error_kind=failure.kind.value if failure is not None else None,
+        )
+
+
+def _last_text(message: AssistantMessage | None) -> str:
+    if message is None:
+        return ""
+    return next((block.text for block in reversed(message.content) if isinstance(block, TextBlock)), "")

@@ -1,0 +1,222 @@
+"""
+The way of one tool call: look up, parse, check, permission, run, map, keep what is too long.
+
+Everything that goes wrong on the way becomes an error result that the model can act on; only a
+cancellation passes through. `CallPipeline.prepare` is the part that the executor needs before the call's turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import attrs
+import trio
+
+from atrio.runtime.errors import ToolError, UnknownTool
+from atrio.runtime.mailbox import Address
+from atrio.runtime.messages import TextBlock, ToolResultBlock, ToolUseBlock
+from atrio.runtime.preview import clip_error, preview, result_file_name
+from atrio.runtime.records import ToolStartRecord
+from atrio.runtime.result import Denial
+from atrio.runtime.tool import Progress, Tool, ToolContext, ToolOutput
+from atrio.tools.permissions import Behavior, Decision
+from atrio.tools.registry import Toolbox
+
+from .protocol import CallDone, CallStarted, LoopInput
+from .recorder import Append, write_and_wait
+
+__all__ = ["CallPipeline", "CanUseTool", "Performed", "Prepared"]
+
+APPROVAL_LIMIT = 300.0
+"""Seconds that an approval may take; then the call is denied."""
+
+CanUseTool = Callable[[str, Mapping[str, Any], ToolContext], Awaitable[bool | str]]
+"""
+Asks somebody about a call that no rule decides: True allows it, False or a text (the reason, for the model) denies.
+"""
+
+
+@attrs.frozen(kw_only=True)
+class Prepared:
+    """A call, looked up and parsed. ``error`` is set where that failed."""
+
+    block: ToolUseBlock
+    tool: Tool | None = None
+    input: Any = None
+    safe: bool = False
+    error: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Performed:
+    done: CallDone
+    cancel_siblings: bool = False
+
+
+@attrs.define(eq=False, kw_only=True)
+class CallPipeline:
+    """
+    Performs calls for one run.
+
+    Args:
+        decide: what the permission rules say.
+        context: makes a call's context from its id and its progress function.
+        durable_starts: a call that may have effects runs only when its start is on disk.
+    """
+
+    toolbox: Toolbox
+    decide: Callable[[Tool, Any, ToolContext], Decision]
+    can_use_tool: CanUseTool | None
+    context: Callable[[str, Progress], ToolContext]
+    recorder: Address[Append]
+    loop: Address[LoopInput]
+    start_record: Callable[[ToolUseBlock, Tool], ToolStartRecord]
+
+    def prepare(self, block: ToolUseBlock) -> Prepared:
+        """Look up and parse. Never raises for what a model can write."""
+        if block.invalid_json is not None:
+            error = (
+                f"The input of this {block.name} call is not a JSON object, so it was not run. "
+                f"You wrote: {block.invalid_json[:1000]}"
+            )
+            return Prepared(block=block, error=error)
+        try:
+            tool = self.toolbox.find(block.name)
+            input = tool.parse(block.input)
+        except ToolError as error:
+            return Prepared(block=block, error=error.message_for_model)
+        except Exception as error:
+            return Prepared(block=block, error=_defect(block.name, error))
+        return Prepared(block=block, tool=tool, input=input, safe=_is_safe(tool, input))
+
+    async def perform(self, call: Prepared, progress: Progress) -> Performed:
+        """
+        The call's one result. Cancelled: the tool has cleaned up after itself, there is no result.
+        """
+        started = trio.current_time()
+        block, tool = call.block, call.tool
+        if tool is None or call.error is not None:
+            return Performed(done=_failed(block, call.error or "", started))
+        ctx = self.context(block.id, progress)
+        try:
+            await tool.check(call.input, ctx)
+            denial = await self._refuse(tool, call, ctx)
+            if denial is not None:
+                return Performed(done=_denied(block, denial, started))
+            await self._record_start(tool, block)
+            output = await _run(tool, call.input, ctx)
+            content = await self._fit(tool, block, output, ctx)
+        except ToolError as error:
+            return Performed(done=_failed(block, error.message_for_model, started))
+        except Exception as error:
+            return Performed(done=_failed(block, _defect(tool.name, error), started))
+        done = CallDone(
+            call_id=block.id,
+            result=attrs.evolve(content, is_error=output.is_error),
+            details=output.details,
+            duration=trio.current_time() - started,
+        )
+        return Performed(done=done, cancel_siblings=output.cancel_siblings)
+
+    async def _refuse(self, tool: Tool, call: Prepared, ctx: ToolContext) -> Denial | None:
+        decision = self.decide(tool, call.input, ctx)
+        reason: str | None = decision.reason
+        if decision.behavior is Behavior.ALLOW:
+            return None
+        if decision.behavior is Behavior.ASK:
+            reason = await self._ask(tool, call, ctx)
+            if reason is None:
+                return None
+        return Denial(
+            tool_name=tool.name,
+            tool_use_id=call.block.id,
+            tool_input=call.block.input,
+            reason=reason or "denied",
+        )
+
+    async def _ask(self, tool: Tool, call: Prepared, ctx: ToolContext) -> str | None:
+        """Why the call may not run; None: it may. Fails closed: no answer, no call."""
+        if self.can_use_tool is None:
+            return "no rule allows this call and nobody is there to approve it"
+        answer: bool | str | None = None
+        with trio.move_on_after(APPROVAL_LIMIT):
+            try:
+                answer = await self.can_use_tool(tool.name, call.block.input, ctx)
+            except Exception as error:
+                return f"the approval failed: {type(error).__name__}: {error}"
+        if answer is True:
+            return None
+        if answer is None:
+            return f"no approval came within {APPROVAL_LIMIT:g} s"
+        return answer if isinstance(answer, str) and answer else "the user denied this call"
+
+    async def _record_start(self, tool: Tool, block: ToolUseBlock) -> None:
+        durable = not (tool.read_only or tool.idempotent)
+        await write_and_wait(self.recorder, (self.start_record(block, tool),), sync=durable)
+        await self.loop.send(CallStarted(block))
+
+    async def _fit(self, tool: Tool, block: ToolUseBlock, output: ToolOutput, ctx: ToolContext) -> ToolResultBlock:
+        """The output as a result block; a text over the tool's limit goes to a file and a preview takes its place."""
+        content = output.content
+        if isinstance(content, tuple):
+            texts = [part for part in content if isinstance(part, TextBlock)]
+            if len(texts) != len(content):
+                return ToolResultBlock(block.id, content)
+            content = "\n".join(part.text for part in texts)
+        text = _clean(content)
+        if not text.strip():
+            text = f"({tool.name} completed with no output)" if not output.is_error else f"({tool.name} failed, no output)"
+        if tool.max_result_chars is not None and len(text) > tool.max_result_chars:
+            path = trio.Path(ctx.results_dir) / result_file_name(block.id)
+            await path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            await path.write_text(text, encoding="utf-8")
+            text = preview(text, path=str(path))
+        return ToolResultBlock(block.id, text)
+
+
+async def _run(tool: Tool, input: Any, ctx: ToolContext) -> ToolOutput:
+    try:
+        return await tool.run(input, ctx)
+    except BaseExceptionGroup as group:
+        # A nursery inside a tool wraps what it raises; a cancellation in it must go on as one.
+        cancelled, rest = group.split(trio.Cancelled)
+        if cancelled is not None:
+            raise cancelled from rest
+        if len(group.exceptions) == 1 and isinstance(group.exceptions[0], ToolError):
+            raise group.exceptions[0] from group
+        raise
+
+
+def _is_safe(tool: Tool, input: Any) -> bool:
+    try:
+        return bool(tool.concurrency_safe(input))
+    except Exception:
+        return False
+
+
+def _defect(name: str, error: Exception) -> str:
+    text = str(error)
+    return f"{name} failed unexpectedly: {type(error).__name__}" + (f": {text}" if text else "")
+
+
+def _clean(text: str) -> str:
+    """Half surrogate pairs can't be sent, stored or printed."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode("utf-8")
+    return text
+
+
+def _failed(block: ToolUseBlock, text: str, started: float) -> CallDone:
+    return CallDone(
+        call_id=block.id,
+        result=ToolResultBlock(block.id, clip_error(_clean(text)) or "The call failed.", is_error=True),
+        duration=trio.current_time() - started,
+    )
+
+
+def _denied(block: ToolUseBlock, denial: Denial, started: float) -> CallDone:
+    text = f"Permission to use {denial.tool_name} was denied: {denial.reason}. Don't try to get around this."
+    return attrs.evolve(_failed(block, text, started), denial=denial)

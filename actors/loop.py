@@ -1,0 +1,377 @@
+"""
+The loop: the shell of `decide`. It turns what the actors say into observations and performs what is decided.
+
+It is the only publisher of a run's events, so they have one order, and the only one that holds the run's
+state. It starts first and stops last: when a run is aborted, the streamer and the executor end before it, and
+it finds their last words in its inbox.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+import attrs
+import trio
+
+from atrio.runtime.actions import Action, CallModel, Finish, Prepare, Publish, StartCall, Write
+from atrio.runtime.border import admit_block
+from atrio.runtime.decide import decide
+from atrio.runtime.errors import InvariantError, JournalError, PeerGone, ReplyDropped
+from atrio.runtime.events import (
+    Event,
+    Notice,
+    PermissionDenied,
+    ResponseEnded,
+    RetryScheduled,
+    RunEnded,
+    RunStarted,
+    StallWarning,
+    StreamEvent,
+    ToolProgress,
+    ToolStarted,
+)
+from atrio.runtime.mailbox import Address, Inbox
+from atrio.runtime.messages import Message, UserMessage
+from atrio.runtime.model import (
+    BlockCompleted,
+    FailureKind,
+    MessageEnded,
+    MessageStarted,
+    ModelFailure,
+    StreamFailed,
+    StreamItem,
+)
+from atrio.runtime.observations import (
+    BlockArrived,
+    CallEnded,
+    ContextReady,
+    InputAccepted,
+    Interrupted,
+    MessageQueued,
+    Observation,
+    PartFailed,
+    ResponseFailed,
+    ResponseFinished,
+    ResponseOpened,
+    ResponseRestarted,
+    SetupFailed,
+)
+from atrio.runtime.records import Record, RunEndRecord
+from atrio.runtime.result import Result
+from atrio.runtime.state import LoopState, Phase, assistant_message, derive_id
+
+from .account import Account
+from .broadcaster import Broadcaster
+from .dependencies import Dependencies
+from .protocol import (
+    ActorDown,
+    CallDone,
+    CallReported,
+    CallStarted,
+    LoopInput,
+    ModelCall,
+    ModelCallFailed,
+    ModelCallRestarted,
+    RunCall,
+    Stalled,
+    Steered,
+    StreamBatch,
+)
+from .recorder import Append, write_and_wait
+from .requests import RequestBuilder
+
+__all__ = ["History", "Loop"]
+
+LAST_WORDS_LIMIT = 5.0
+"""Seconds for the journal to take a run's last records, when the run is cancelled."""
+
+
+@attrs.define(eq=False)
+class History:
+    """A session's conversation. Written by the loop of the run in progress, read by anybody."""
+
+    messages: tuple[Message, ...] = ()
+    call_ids: set[str] = attrs.field(factory=set)
+    result: Result | None = None
+
+
+class Loop:
+    """The actor. Its normal end is the end of the run."""
+
+    name = "loop"
+
+    def __init__(
+        self,
+        *,
+        state: LoopState,
+        prompt: UserMessage,
+        opening: RunStarted,
+        inbox: Inbox[LoopInput],
+        streamer: Address[ModelCall],
+        executor: Address[RunCall],
+        recorder: Address[Append],
+        bus: Broadcaster,
+        requests: RequestBuilder,
+        account: Account,
+        history: History,
+        deps: Dependencies,
+    ) -> None:
+        self._state = state
+        self._prompt = prompt
+        self._opening = opening
+        self._inbox = inbox
+        self._streamer = streamer
+        self._executor = executor
+        self._recorder = recorder
+        self._bus = bus
+        self._requests = requests
+        self._account = account
+        self._history = history
+        self._deps = deps
+        self._stopping = False
+        self._journal_lost = False
+        self._defect: str | None = None
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """
+        Go round until the run has its end. Cancelled: open calls are answered, the journal gets the run's last
+        records and the subscribers their `RunEnded`, within a few seconds.
+        """
+        task_status.started()
+        try:
+            self._publish(self._opening)
+            await self._observe(InputAccepted(message=self._prompt))
+            while self._state.phase is not Phase.TERMINAL:
+                await self._take(await self._inbox.receive())
+        except Exception as error:
+            self._defect = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            if self._history.result is None:
+                with trio.move_on_after(LAST_WORDS_LIMIT, shield=True):
+                    await self._break_off()
+
+    async def _break_off(self) -> None:
+        """End the run where it stands. What the actors said last still counts; nothing new is begun."""
+        self._stopping = True
+        during = self._state.phase
+        for item in self._inbox.drain():
+            if self._state.phase is Phase.TERMINAL:
+                return
+            await self._take(item)
+        if self._state.phase is Phase.TERMINAL:
+            return
+        if self._defect is not None:
+            await self._observe(PartFailed(name=self.name, error=self._defect))
+        else:
+            await self._observe(Interrupted(reason="the run was cancelled", during=during))
+
+    # --- in ---------------------------------------------------------------------------------------
+
+    async def _take(self, item: LoopInput) -> None:
+        match item:
+            case StreamBatch():
+                await self._take_batch(item)
+            case CallDone():
+                await self._call_done(item)
+            case CallReported():
+                self._publish(ToolProgress(item.call_id, item.name, item.text, item.data, item.elapsed))
+            case CallStarted():
+                block = item.block
+                self._publish(ToolStarted(call_id=block.id, name=block.name, input=block.input))
+            case ModelCallRestarted():
+                await self._restarted(item)
+            case ModelCallFailed():
+                self._account.request_ended()
+                await self._observe(ResponseFailed(request=item.number, failure=item.failure))
+            case Stalled():
+                self._publish(StallWarning(level=item.level, idle=item.idle, limit=item.limit))
+            case Steered():
+                await self._observe(MessageQueued(message=item.message))
+            case ActorDown():
+                await self._actor_down(item)
+            case _:
+                assert_never(item)
+
+    async def _take_batch(self, batch: StreamBatch) -> None:
+        for item in batch.items:
+            # A batch of an older request, or what follows a message's end, is nothing to anybody.
+            if batch.number != self._state.turn.request or self._state.phase is not Phase.STREAM:
+                return
+            await self._take_stream_item(batch.number, item)
+
+    async def _take_stream_item(self, number: int, item: StreamItem) -> None:
+        if isinstance(item, StreamEvent):
+            self._account.token_came()
+            self._publish(item)
+            return
+        raw = getattr(item, "raw", None)
+        if raw is not None:
+            self._publish(StreamEvent(raw))
+        match item:
+            case MessageStarted():
+                await self._observe(
+                    ResponseOpened(request=number, message_id=item.message_id, model=item.model, usage=item.usage)
+                )
+            case BlockCompleted():
+                block = admit_block(item.block, self._history.call_ids)
+                await self._observe(BlockArrived(request=number, index=item.index, block=block))
+            case MessageEnded():
+                await self._response_ended(number, item)
+            case StreamFailed():
+                raise InvariantError("the streamer handed on a failure as an item")
+
+    async def _response_ended(self, number: int, item: MessageEnded) -> None:
+        self._account.request_ended()
+        turn = self._state.turn
+        model = turn.model or self._state.model
+        cost = self._account.response(turn.message_id, model, item.usage)
+        message = attrs.evolve(
+            assistant_message(self._state, turn.blocks), stop_reason=item.stop_reason, usage=item.usage
+        )
+        for note in item.notes:
+            self._publish(Notice(level="warning", source="model", text=note))
+        self._publish(ResponseEnded(message=message, cost_usd=cost))
+        await self._observe(
+            ResponseFinished(
+                request=number, stop_reason=item.stop_reason, usage=item.usage, incomplete=item.incomplete
+            )
+        )
+
+    async def _call_done(self, item: CallDone) -> None:
+        if item.denial is not None:
+            self._account.denials.append(item.denial)
+            self._publish(
+                PermissionDenied(
+                    call_id=item.call_id,
+                    name=item.denial.tool_name,
+                    input=item.denial.tool_input,
+                    reason=item.denial.reason,
+                )
+            )
+        await self._observe(
+            CallEnded(
+                call_id=item.call_id, result=item.result, details=item.details, duration=item.duration
+            )
+        )
+
+    async def _restarted(self, item: ModelCallRestarted) -> None:
+        if item.number != self._state.turn.request:
+            return
+        failure, retry = item.failure, item.retry
+        if item.void:
+            await self._observe(ResponseRestarted(request=item.number, reason=failure.message))
+        self._publish(
+            RetryScheduled(
+                attempt=retry.number,
+                max_attempts=retry.limit,
+                delay=retry.delay,
+                until=item.until,
+                status=failure.status,
+                kind=failure.kind.value,
+                message=failure.message,
+            )
+        )
+
+    async def _actor_down(self, item: ActorDown) -> None:
+        if self._stopping and not item.final:
+            return
+        self._publish(Notice(level="error", source=item.name, text=f"the {item.name} failed: {item.error}"))
+        if item.final:
+            await self._observe(PartFailed(name=item.name, error=item.error))
+        elif item.name == "streamer" and self._state.phase is Phase.STREAM:
+            failure = ModelFailure(
+                kind=FailureKind.ACTOR_CRASHED, message=f"the streamer failed: {item.error}", retryable=True
+            )
+            await self._observe(
+                ResponseFailed(request=self._state.turn.request, failure=failure, crashed=True)
+            )
+
+    # --- out --------------------------------------------------------------------------------------
+
+    async def _observe(self, observation: Observation) -> None:
+        transition = decide(self._state, observation)
+        self._state = transition.state
+        self._history.messages = transition.state.messages
+        for action in transition.actions:
+            await self._perform(action)
+
+    async def _perform(self, action: Action) -> None:
+        match action:
+            case Write():
+                await self._write(action.records, sync=action.sync)
+            case Publish():
+                self._publish(action.event)
+            case Finish():
+                await self._finish(action)
+            case Prepare() | CallModel() | StartCall() if self._stopping:
+                return
+            case Prepare():
+                await self._prepare()
+            case CallModel():
+                await self._call_model(action)
+            case StartCall():
+                await self._executor.send(RunCall(action.block))
+            case _:
+                assert_never(action)
+
+    def _publish(self, event: Event) -> None:
+        self._bus.publish(event)
+
+    async def _write(self, records: tuple[Record, ...], *, sync: bool) -> None:
+        """Journal. Without a journal nothing may go on, except that an ending run still comes to its end."""
+        if self._journal_lost:
+            return
+        try:
+            if sync:
+                await write_and_wait(self._recorder, records, sync=True)
+            else:
+                await self._recorder.send(Append(records))
+        except (PeerGone, ReplyDropped) as error:
+            self._journal_lost = True
+            if not self._stopping:
+                raise JournalError("the journal is gone; nothing may run unrecorded") from error
+
+    async def _prepare(self) -> None:
+        try:
+            messages = await self._deps.prepare(self._state.messages)
+        except Exception as error:
+            await self._observe(SetupFailed(error=f"preparing the turn failed: {type(error).__name__}: {error}"))
+            return
+        await self._observe(ContextReady(messages=messages))
+
+    async def _call_model(self, action: CallModel) -> None:
+        # What the model is about to see must be recorded before it sees it.
+        await self._write((), sync=True)
+        request = self._requests.build(
+            self._state.messages, model=action.model, max_tokens=action.max_tokens
+        )
+        self._account.request_started()
+        await self._streamer.send(ModelCall(action.request, request))
+
+    async def _finish(self, action: Finish) -> None:
+        state = self._state
+        result = self._account.result(
+            action.reason,
+            messages=state.messages[self._opening_length :],
+            turns=state.turn_count,
+            errors=action.errors,
+            failure=action.failure,
+        )
+        record = RunEndRecord(
+            uuid=derive_id(state.run_id, "run", "end"),
+            run_id=state.run_id,
+            terminal_reason=action.reason.value,
+            errors=action.errors,
+        )
+        await self._write((record,), sync=True)
+        self._history.result = result
+        self._publish(RunEnded(result=result))
+
+    @property
+    def _opening_length(self) -> int:
+        """Where this run's messages begin: a result never shows the text of an earlier run."""
+        for position, message in enumerate(self._state.messages):
+            if message is self._prompt:
+                return position
+        return 0

@@ -1,0 +1,195 @@
+"""
+A run: one input to one terminal, as a small supervised tree under one cancel scope.
+
+    run (one_for_one)
+    ├─ loop       first to start, last to stop: it hears everybody's last words
+    ├─ watchdog
+    ├─ executor
+    └─ streamer
+
+Aborting a run is cancelling its scope: the children end in reverse order, each within its grace. The
+mailboxes belong to the run, so a restarted actor finds what the crashed one had not taken yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+import trio
+
+from atrio.runtime.errors import SessionClosed
+from atrio.runtime.mailbox import Address, Inbox, open_mailbox
+from atrio.runtime.messages import UserMessage
+from atrio.runtime.result import Result
+from atrio.runtime.supervisor import ChildExit, ChildSpec, Restart, Supervisor
+
+from .broadcaster import Subscription
+from .executor import Executor
+from .loop import History, Loop
+from .protocol import ActorDown, LoopInput, ModelCall, RunCall, Steered
+from .streamer import Streamer
+from .watchdog import PulseBoard, Watchdog
+
+__all__ = ["Run", "RunFactory", "RunTree"]
+
+LOOP_INBOX = 256
+"""Stream batches and progress reports that wait for the loop; when it is full, the stream waits."""
+
+ANSWERS_OWED = 512
+"""Room for answers to the loop: one for each call of a response (at most 256), the rest for actors that go down."""
+
+EXECUTOR_INBOX = 64
+STREAMER_INBOX = 1
+
+LOOP_GRACE = 10.0
+EXECUTOR_GRACE = 30.0
+"""Above the longest grace of any tool; a tool's own grace cuts earlier."""
+STREAMER_GRACE = 5.0
+WATCHDOG_GRACE = 1.0
+
+MAX_RESTARTS = 5
+RESTART_PERIOD = 60.0
+
+
+@attrs.frozen(kw_only=True)
+class RunFactory:
+    """Makes a run's actors from the ends of their mailboxes. The session fills it; tests replace parts of it."""
+
+    loop: Callable[[Inbox[LoopInput], Address[ModelCall], Address[RunCall]], Loop]
+    executor: Callable[[Inbox[RunCall], Address[LoopInput]], Executor]
+    streamer: Callable[[Inbox[ModelCall], Address[LoopInput], PulseBoard], Streamer]
+    watchdog: Callable[[PulseBoard], Watchdog] = lambda board: Watchdog(board=board)
+
+
+class RunTree:
+    """The actors of one run and the mailboxes between them."""
+
+    def __init__(self, factory: RunFactory, history: History) -> None:
+        self._history = history
+        self._failure: BaseException | None = None
+        self._failed = ""
+        self.loop: Address[LoopInput]
+        self.loop, self._loop_inbox = open_mailbox(LOOP_INBOX, reserve=ANSWERS_OWED, name="loop")
+        self._calls: Address[RunCall]
+        self._calls, self._calls_inbox = open_mailbox(EXECUTOR_INBOX, name="executor")
+        self._requests: Address[ModelCall]
+        self._requests, self._requests_inbox = open_mailbox(STREAMER_INBOX, name="streamer")
+        board = PulseBoard()
+        self.supervisor = Supervisor(
+            "run",
+            [
+                ChildSpec(
+                    "loop",
+                    lambda: factory.loop(self._loop_inbox, self._requests, self._calls),
+                    restart=Restart.TEMPORARY,
+                    shutdown=LOOP_GRACE,
+                    significant=True,
+                    inbox=self._loop_inbox,
+                ),
+                ChildSpec("watchdog", lambda: factory.watchdog(board), shutdown=WATCHDOG_GRACE),
+                ChildSpec(
+                    "executor",
+                    lambda: factory.executor(self._calls_inbox, self.loop),
+                    shutdown=EXECUTOR_GRACE,
+                    inbox=self._calls_inbox,
+                ),
+                ChildSpec(
+                    "streamer",
+                    lambda: factory.streamer(self._requests_inbox, self.loop, board),
+                    shutdown=STREAMER_GRACE,
+                    inbox=self._requests_inbox,
+                ),
+            ],
+            max_restarts=MAX_RESTARTS,
+            period=RESTART_PERIOD,
+            on_exit=self._child_ended,
+        )
+
+    def _child_ended(self, exit: ChildExit) -> None:
+        if exit.error is None:
+            return
+        if not exit.will_restart:
+            self._failure, self._failed = exit.error, exit.name
+        if exit.name != Loop.name:
+            error = f"{type(exit.error).__name__}: {exit.error}"
+            self.loop.reply(ActorDown(name=exit.name, error=error, final=not exit.will_restart))
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """
+        Run to the end. Cancelled: the run ends as aborted, with its result.
+
+        Raises:
+            Exception: the loop failed (a bug), the journal is gone, or the watchdog failed for good, so that the
+                session would run unguarded. A streamer or executor that fails for good ends the run with
+                `model_error` instead.
+        """
+        try:
+            with self._loop_inbox, self._calls_inbox, self._requests_inbox:
+                await self.supervisor.run(task_status=task_status)
+        except Exception:
+            if self._failed in (Executor.name, Streamer.name) and self._history.result is not None:
+                return
+            raise
+        if self._failed == Loop.name and self._failure is not None:
+            raise self._failure
+
+
+class Run:
+    """
+    One submission in progress.
+
+    Iterate it for its events (in one task); the last is `RunEnded`. `wait` passes them over and gives the
+    result.
+    """
+
+    def __init__(
+        self, *, id: str, tree: RunTree, subscription: Subscription, history: History, new_message: Callable[[str], UserMessage]
+    ) -> None:
+        self.id = id
+        self._tree = tree
+        self._events = subscription
+        self._history = history
+        self._new_message = new_message
+        self.scope = trio.CancelScope()
+
+    def __aiter__(self) -> Subscription:
+        return self._events
+
+    @property
+    def ended(self) -> bool:
+        return self._history.result is not None
+
+    @property
+    def result(self) -> Result:
+        """
+        How the run ended.
+
+        Raises:
+            SessionClosed: it has not ended (read its events to the end, or await `wait`), or its session failed.
+        """
+        result = self._history.result
+        if result is None:
+            raise SessionClosed(f"run {self.id} has no result yet; read its events to the end, or await run.wait()")
+        return result
+
+    async def wait(self) -> Result:
+        """Pass over the events that are left. Cancelled: the run goes on."""
+        async for _event in self._events:
+            pass
+        return self.result
+
+    async def steer(self, text: str) -> None:
+        """
+        Give the model another message at the next opportunity: after the tool calls of this turn, or in place of
+        the end. Cancelled: it was not given.
+
+        Raises:
+            PeerGone: the run has ended; submit the text instead.
+        """
+        await self._tree.loop.send(Steered(self._new_message(text)))
+
+    def interrupt(self, reason: str = "interrupted") -> None:
+        """End the run now; it still has its result, with an ``aborted_...`` reason."""
+        self.scope.cancel(reason=reason)
+
