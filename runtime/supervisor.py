@@ -15,7 +15,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, NoReturn
 
 import attrs
 import trio
@@ -55,6 +55,16 @@ PERIOD: Final = 5.0
 
 _log: Final = logging.getLogger("atrio.supervision")
 _log.addHandler(logging.NullHandler())  # a library prints nothing unless the program asks for it
+
+
+def _raise_as_it_is(error: BaseException) -> NoReturn:
+    """Raise an error again without putting what is being handled now in the place of its own context."""
+    context = error.__context__
+    try:
+        raise error
+    finally:
+        error.__context__ = context
+        del error, context  # its traceback holds this frame
 
 
 @attrs.define(eq=False)
@@ -142,7 +152,8 @@ class Supervisor:
             self._nursery = None
             self._enter(ActorState.STOPPED if self._failure is None else ActorState.FAILED)
         if self._failure is not None:
-            raise self._failure
+            failure, self._failure = self._failure, None
+            _raise_as_it_is(failure)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Supervisor]:
@@ -152,7 +163,6 @@ class Supervisor:
         At the end of the block the children are stopped. If the supervisor fails, the block is cancelled and the
         failure raised, without a group around it. If cancelled, as `run`.
         """
-        failure: BaseException | None = None
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self.run)
@@ -161,9 +171,7 @@ class Supervisor:
                 finally:
                     self.stop("the block that ran it has ended")
         except BaseExceptionGroup as group:
-            failure = collapse(group)
-        if failure is not None:
-            raise failure
+            _raise_as_it_is(collapse(group))
 
     def stop(self, reason: str = "told to stop") -> None:
         """Ask for an orderly end: `run` stops the children and returns. Does nothing if it isn't running."""
