@@ -34,12 +34,8 @@ class Agent:
     tools: Sequence[Tool] = attrs.field(default=(), converter=tuple)
     system_prompt: str | None = None
     append_system_prompt: str | None = None
-    max_turns: int | None = attrs.field(
-        default=None, validator=attrs.validators.optional(attrs.validators.ge(1))
-    )
-    max_tokens: int | None = attrs.field(
-        default=None, validator=attrs.validators.optional(attrs.validators.ge(1))
-    )
+    max_turns: int | None = attrs.field(default=None, validator=attrs.validators.optional(attrs.validators.ge(1)))
+    max_tokens: int | None = attrs.field(default=None, validator=attrs.validators.optional(attrs.validators.ge(1)))
     thinking: JsonObject | None = None
     permission_mode: PermissionMode = PermissionMode.DEFAULT
     allowed_tools: Sequence[str] = attrs.field(default=(), converter=tuple)

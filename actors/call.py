@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 import trio
 
-from atrio.runtime.errors import ToolError, UnknownTool
+from atrio.runtime.errors import ToolError
 from atrio.runtime.mailbox import Address
 from atrio.runtime.messages import TextBlock, ToolResultBlock, ToolUseBlock
 from atrio.runtime.preview import clip_error, preview, result_file_name
@@ -166,7 +166,9 @@ class CallPipeline:
             content = "\n".join(part.text for part in texts)
         text = _clean(content)
         if not text.strip():
-            text = f"({tool.name} completed with no output)" if not output.is_error else f"({tool.name} failed, no output)"
+            text = (
+                f"({tool.name} completed with no output)" if not output.is_error else f"({tool.name} failed, no output)"
+            )
         if tool.max_result_chars is not None and len(text) > tool.max_result_chars:
             path = trio.Path(ctx.results_dir) / result_file_name(block.id)
             await path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -71,13 +71,13 @@ class Exchange:
     """The server answered anything at all."""
     delivered: bool = False
 
-    async def stream(self) -> ModelFailure | None:
+    async def perform(self, *, streaming: bool) -> ModelFailure | None:
         """
         Send and receive; None when the message was complete.
 
         Cancelled: the connection is closed, what was delivered stays delivered.
         """
-        http = self.provider.http_request(self.request, stream=True)
+        http = self.provider.http_request(self.request, stream=streaming)
         try:
             async with aconnect_sse(
                 self.client, http.method, http.url, content=http.body, headers=dict(http.headers)

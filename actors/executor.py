@@ -12,6 +12,7 @@ import attrs
 import trio
 
 from atrio.runtime import notes
+from atrio.runtime.actor import Status
 from atrio.runtime.admission import CallState, admit
 from atrio.runtime.mailbox import Address, Inbox
 from atrio.runtime.messages import ToolResultBlock
@@ -64,6 +65,7 @@ class Executor:
         self._pipeline = pipeline
         self._limit = limit
         self._entries: list[_Entry] = []
+        self.status = Status()
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         """
@@ -86,9 +88,7 @@ class Executor:
         self._admit(nursery)
 
     def _admit(self, nursery: trio.Nursery) -> None:
-        for position in admit(
-            ((entry.state, entry.call.safe) for entry in self._entries), limit=self._limit
-        ):
+        for position in admit(((entry.state, entry.call.safe) for entry in self._entries), limit=self._limit):
             entry = self._entries[position]
             entry.state = CallState.EXECUTING
             nursery.start_soon(self._perform, entry, nursery)
@@ -97,7 +97,7 @@ class Executor:
         entry.started = trio.current_time()
         cancel_siblings = False
         try:
-            with entry.scope:
+            with entry.scope, self.status.waiting(f"{entry.call.block.name} ({entry.call.block.id})"):
                 performed = await self._pipeline.perform(entry.call, self._reporter(entry))
                 entry.done = performed.done
                 cancel_siblings = performed.cancel_siblings
@@ -112,9 +112,7 @@ class Executor:
 
         def progress(text: str, data: object = None) -> None:
             elapsed = trio.current_time() - entry.started
-            self._loop.offer(
-                CallReported(call_id=block.id, name=block.name, text=text, data=data, elapsed=elapsed)
-            )
+            self._loop.offer(CallReported(call_id=block.id, name=block.name, text=text, data=data, elapsed=elapsed))
 
         return progress
 
@@ -167,6 +165,4 @@ class Executor:
 def _synthetic(entry: _Entry, text: str) -> CallDone:
     block = entry.call.block
     duration = trio.current_time() - entry.started if entry.started else 0.0
-    return CallDone(
-        call_id=block.id, result=ToolResultBlock(block.id, text, is_error=True), duration=duration
-    )
+    return CallDone(call_id=block.id, result=ToolResultBlock(block.id, text, is_error=True), duration=duration)

@@ -39,6 +39,8 @@ class HttpPool:
         self._transport = transport
         self._client: httpx.AsyncClient | None = None
         self._doubtful = False
+        self.reached = False
+        """The endpoint has answered anything in this session."""
 
     def doubt(self) -> None:
         """The present client is replaced before it is used again."""
@@ -94,7 +96,9 @@ def failure_of(error: httpx.HTTPError | httpx.InvalidURL) -> ModelFailure:
             return ModelFailure(kind=FailureKind.INVALID_REQUEST, message=text, retryable=False)
         case httpx.TimeoutException():
             return ModelFailure(
-                kind=FailureKind.TIMEOUT, message=f"the model server did not take the request in time: {text}", retryable=True
+                kind=FailureKind.TIMEOUT,
+                message=f"the model server did not take the request in time: {text}",
+                retryable=True,
             )
         case httpx.DecodingError():
             return ModelFailure(

@@ -14,11 +14,13 @@ import attrs
 import trio
 
 from atrio.runtime.actions import Action, CallModel, Finish, Prepare, Publish, StartCall, Write
+from atrio.runtime.actor import Status
 from atrio.runtime.border import admit_block
 from atrio.runtime.decide import decide
 from atrio.runtime.errors import InvariantError, JournalError, PeerGone, ReplyDropped
 from atrio.runtime.events import (
     Event,
+    Heartbeat,
     Notice,
     PermissionDenied,
     ResponseEnded,
@@ -76,6 +78,7 @@ from .protocol import (
     Stalled,
     Steered,
     StreamBatch,
+    Waiting,
 )
 from .recorder import Append, write_and_wait
 from .requests import RequestBuilder
@@ -128,6 +131,7 @@ class Loop:
         self._account = account
         self._history = history
         self._deps = deps
+        self.status = Status()
         self._stopping = False
         self._journal_lost = False
         self._defect: str | None = None
@@ -142,7 +146,11 @@ class Loop:
             self._publish(self._opening)
             await self._observe(InputAccepted(message=self._prompt))
             while self._state.phase is not Phase.TERMINAL:
-                await self._take(await self._inbox.receive())
+                with self.status.waiting(self._what_for()):
+                    item = await self._inbox.receive()
+                await self._take(item)
+                for item in self._inbox.drain():
+                    await self._take(item)
         except Exception as error:
             self._defect = f"{type(error).__name__}: {error}"
             raise
@@ -150,6 +158,12 @@ class Loop:
             if self._history.result is None:
                 with trio.move_on_after(LAST_WORDS_LIMIT, shield=True):
                     await self._break_off()
+
+    def _what_for(self) -> str:
+        """For inspection: what the run waits for now."""
+        if self._state.phase is not Phase.TOOLS:
+            return "the model"
+        return ", ".join(call.block.name for call in self._state.turn.open_calls)
 
     async def _break_off(self) -> None:
         """End the run where it stands. What the actors said last still counts; nothing new is begun."""
@@ -186,6 +200,8 @@ class Loop:
                 await self._observe(ResponseFailed(request=item.number, failure=item.failure))
             case Stalled():
                 self._publish(StallWarning(level=item.level, idle=item.idle, limit=item.limit))
+            case Waiting():
+                self._publish(Heartbeat(reason=item.reason, until=item.until))
             case Steered():
                 await self._observe(MessageQueued(message=item.message))
             case ActorDown():
@@ -233,9 +249,7 @@ class Loop:
             self._publish(Notice(level="warning", source="model", text=note))
         self._publish(ResponseEnded(message=message, cost_usd=cost))
         await self._observe(
-            ResponseFinished(
-                request=number, stop_reason=item.stop_reason, usage=item.usage, incomplete=item.incomplete
-            )
+            ResponseFinished(request=number, stop_reason=item.stop_reason, usage=item.usage, incomplete=item.incomplete)
         )
 
     async def _call_done(self, item: CallDone) -> None:
@@ -250,9 +264,7 @@ class Loop:
                 )
             )
         await self._observe(
-            CallEnded(
-                call_id=item.call_id, result=item.result, details=item.details, duration=item.duration
-            )
+            CallEnded(call_id=item.call_id, result=item.result, details=item.details, duration=item.duration)
         )
 
     async def _restarted(self, item: ModelCallRestarted) -> None:
@@ -283,9 +295,7 @@ class Loop:
             failure = ModelFailure(
                 kind=FailureKind.ACTOR_CRASHED, message=f"the streamer failed: {item.error}", retryable=True
             )
-            await self._observe(
-                ResponseFailed(request=self._state.turn.request, failure=failure, crashed=True)
-            )
+            await self._observe(ResponseFailed(request=self._state.turn.request, failure=failure, crashed=True))
 
     # --- out --------------------------------------------------------------------------------------
 
@@ -343,9 +353,7 @@ class Loop:
     async def _call_model(self, action: CallModel) -> None:
         # What the model is about to see must be recorded before it sees it.
         await self._write((), sync=True)
-        request = self._requests.build(
-            self._state.messages, model=action.model, max_tokens=action.max_tokens
-        )
+        request = self._requests.build(self._state.messages, model=action.model, max_tokens=action.max_tokens)
         self._account.request_started()
         await self._streamer.send(ModelCall(action.request, request))
 

@@ -31,6 +31,7 @@ __all__ = [
     "Stalled",
     "Steered",
     "StreamBatch",
+    "Waiting",
 ]
 
 
@@ -43,6 +44,8 @@ class ModelCall:
 
     number: int
     request: ModelRequest
+    has_fallback: bool = False
+    """Another model would take over if this one is overloaded."""
 
 
 @attrs.frozen
@@ -124,6 +127,15 @@ class Stalled:
     limit: float
 
 
+@attrs.frozen(kw_only=True)
+class Waiting:
+    """The request can't go out yet, for ``reason``, until ``until`` (Trio time)."""
+
+    number: int
+    reason: str
+    until: float
+
+
 @attrs.frozen
 class Steered:
     """A message from outside, for the next opportunity."""
@@ -148,6 +160,7 @@ LoopInput: TypeAlias = (
     | CallReported
     | CallDone
     | Stalled
+    | Waiting
     | Steered
     | ActorDown
 )

@@ -23,11 +23,12 @@ You are an agent that works on its own, without a person watching each step. You
 work until the task is done, then say briefly what you did and what the outcome is.
 
 How to work:
-- Find out before you act: read the files that matter, search rather than guess, and trust what you see over what you expect.
+- Find out before you act: read the files that matter, search rather than guess, trust what you see.
 - Calls that don't depend on each other may go into one response; they run side by side where that is safe.
-- Make the smallest change that does the whole job, in the style of what is already there. Leave alone what you were not asked about.
-- Check your work with the means at hand (run the tests, run the program) before you call it done. Report failures as they are.
-- When a tool returns an error, read it: it says what to do differently. Don't repeat a call that failed in the same way.
+- Make the smallest change that does the whole job, in the style of what is already there. Leave the rest alone.
+- Check your work with the means at hand (run the tests, run the program) before you call it done, and report \
+failures as they are.
+- When a tool returns an error, read it: it says what to do differently. Don't repeat a failed call unchanged.
 - Nobody answers questions while you work. Decide sensibly, and say in the end what you assumed.
 """
 
@@ -65,8 +66,6 @@ class RequestBuilder:
 
 def _system(agent: Agent, cwd: Path, today: date) -> tuple[str, ...]:
     static = agent.system_prompt if agent.system_prompt is not None else SYSTEM_PROMPT
-    environment = (
-        f"Environment:\n- working directory: {cwd}\n- platform: {platform.system().lower()}\n- date: {today.isoformat()}"
-    )
+    environment = f"Environment:\n- working directory: {cwd}\n- platform: {platform.system().lower()}\n- date: {today.isoformat()}"
     parts = [static, environment if agent.system_prompt is None else None, agent.append_system_prompt]
     return tuple(part for part in parts if part)

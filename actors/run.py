@@ -144,17 +144,23 @@ class Run:
     """
 
     def __init__(
-        self, *, id: str, tree: RunTree, subscription: Subscription, history: History, new_message: Callable[[str], UserMessage]
+        self,
+        *,
+        id: str,
+        tree: RunTree,
+        subscription: Subscription,
+        history: History,
+        new_message: Callable[[str], UserMessage],
     ) -> None:
         self.id = id
         self._tree = tree
-        self._events = subscription
+        self.events = subscription
         self._history = history
         self._new_message = new_message
         self.scope = trio.CancelScope()
 
     def __aiter__(self) -> Subscription:
-        return self._events
+        return self.events
 
     @property
     def ended(self) -> bool:
@@ -175,7 +181,7 @@ class Run:
 
     async def wait(self) -> Result:
         """Pass over the events that are left. Cancelled: the run goes on."""
-        async for _event in self._events:
+        async for _event in self.events:
             pass
         return self.result
 
@@ -192,4 +198,3 @@ class Run:
     def interrupt(self, reason: str = "interrupted") -> None:
         """End the run now; it still has its result, with an ``aborted_...`` reason."""
         self.scope.cancel(reason=reason)
-

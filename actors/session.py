@@ -7,50 +7,196 @@ A session: one conversation, its journal, and one run at a time.
 
 from __future__ import annotations
 
-import os
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import attrs
 import httpx
 import trio
 
-from atrio.runtime.backoff import RetryPolicy
-from atrio.runtime.config import Config, prepare_home
+from atrio.runtime.config import Config
 from atrio.runtime.doors import single_error
-from atrio.runtime.errors import ConfigError, JournalError, SessionBusy, SessionClosed
-from atrio.runtime.events import RunStarted
-from atrio.runtime.journal import journal_path, results_folder
-from atrio.runtime.ledger import Ledger
-from atrio.runtime.mailbox import Address, Inbox, open_mailbox
-from atrio.runtime.messages import Block, Message, TextBlock, ToolUseBlock, UserMessage
-from atrio.runtime.model import Provider
-from atrio.runtime.prices import Catalogue
-from atrio.runtime.records import RunStartRecord, ToolStartRecord
+from atrio.runtime.errors import ConfigError, SessionBusy, SessionClosed
+from atrio.runtime.messages import Block, Message, TextBlock, UserMessage
 from atrio.runtime.result import Result
-from atrio.runtime.state import Limits, LoopState, derive_id
-from atrio.runtime.supervisor import ChildSpec, Restart, Supervisor
-from atrio.runtime.tool import FileState, Progress, Tool, ToolContext, Workspace
-from atrio.runtime.tree import Node
-from atrio.tools.permissions import Decision, Rules, decide_permission
-from atrio.tools.registry import Toolbox
+from atrio.runtime.supervisor import Supervisor
+from atrio.runtime.tree import ActorInfo
 
-from .account import Account
 from .agent import Agent
-from .broadcaster import Broadcaster
-from .call import CallPipeline, CanUseTool
+from .app import Parts, assemble
+from .call import CanUseTool
 from .dependencies import Dependencies
-from .executor import Executor
-from .http import HttpPool
-from .loop import History, Loop
-from .protocol import LoopInput, ModelCall, RunCall
-from .providers.anthropic import AnthropicProvider
-from .recorder import Append, Recorder
-from .requests import RequestBuilder
-from .run import Run, RunFactory, RunTree
-from .streamer import Streamer, StreamerSettings
-from .watchdog import IdleLimits, PulseBoard
+from .loop import History
+from .run import Run, RunTree
 
 __all__ = ["Session", "open_session", "run_agent"]
+
+CLOSE_LIMIT = 10.0
+"""Seconds for the journal to take what is queued when a session closes."""
+
+
+class Session:
+    """
+    One conversation. Made by `open_session`.
+
+    ``id`` names its journal; ``messages`` is the history as it is now, always valid.
+    """
+
+    def __init__(self, parts: Parts, supervisor: Supervisor) -> None:
+        self._parts = parts
+        self._supervisor = supervisor
+        self._history = History()
+        self._tree: RunTree | None = None
+        self._closed = False
+
+    @property
+    def id(self) -> str:
+        return self._parts.session_id
+
+    @property
+    def agent(self) -> Agent:
+        return self._parts.agent
+
+    @property
+    def cwd(self) -> Path:
+        return self._parts.workspace.cwd
+
+    @property
+    def journal(self) -> Path:
+        """The file that records this session."""
+        return self._parts.journal
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        return self._history.messages
+
+    def tree(self) -> ActorInfo:
+        """Every actor of the session as it is now; the run in progress, if there is one, hangs below."""
+        tree = self._supervisor.tree()
+        if self._tree is None:
+            return tree
+        return attrs.evolve(tree, children=(*tree.children, self._tree.supervisor.tree()))
+
+    @asynccontextmanager
+    async def submit(self, prompt: str | Sequence[Block]) -> AsyncIterator[Run]:
+        """
+        Start a run with ``prompt`` and give it to the block.
+
+        The run ends before the block does: leaving it early (by ``break``, an exception, a cancellation) aborts the
+        run, which still answers its open calls and journals its end.
+
+        Raises:
+            SessionBusy: a run is in progress; steer it instead.
+            SessionClosed: the session has ended.
+            JournalError: the record can't be kept.
+        """
+        if self._closed:
+            raise SessionClosed(f"session {self.id} is closed")
+        if self._tree is not None:
+            raise SessionBusy(f"session {self.id} has a run in progress; steer it, or wait for its end")
+        message = self._message(_as_blocks(prompt))
+        run, tree = self._new_run(message)
+        async with single_error(), trio.open_nursery() as nursery:
+            self._tree = tree
+            nursery.start_soon(self._drive, run, tree)
+            try:
+                yield run
+            finally:
+                run.interrupt("the submit block was left")
+
+    def _new_run(self, message: UserMessage) -> tuple[Run, RunTree]:
+        run_id = self._parts.deps.new_id()
+        # One history for each run, so that a `Run` keeps its own result when the next one begins.
+        self._history = History(messages=self._history.messages, call_ids=self._history.call_ids)
+        tree = RunTree(self._parts.run_factory(run_id, message, self._history), self._history)
+        run = Run(
+            id=run_id,
+            tree=tree,
+            subscription=self._parts.bus.subscribe(),
+            history=self._history,
+            new_message=lambda text: attrs.evolve(self._message((TextBlock(text),)), origin="steer"),
+        )
+        return run, tree
+
+    async def _drive(self, run: Run, tree: RunTree) -> None:
+        try:
+            with run.scope:
+                await tree.run(task_status=trio.TASK_STATUS_IGNORED)
+        finally:
+            self._tree = None
+            self._parts.bus.unsubscribe(run.events)
+
+    def _message(self, blocks: tuple[Block, ...]) -> UserMessage:
+        return UserMessage(uuid=self._parts.deps.new_id(), content=blocks)
+
+    def close(self) -> None:
+        """No further submissions."""
+        self._closed = True
+
+
+@asynccontextmanager
+async def open_session(
+    agent: Agent,
+    *,
+    cwd: str | Path = ".",
+    add_dirs: Sequence[str | Path] = (),
+    session_id: str | None = None,
+    config: Config | None = None,
+    can_use_tool: CanUseTool | None = None,
+    transport: httpx.AsyncBaseTransport | None = None,
+    deps: Dependencies | None = None,
+) -> AsyncIterator[Session]:
+    """
+    Open a session and close it, with everything below it, at the end of the block.
+
+    Args:
+        cwd: where tools work.
+        add_dirs: further folders that tools may use like ``cwd``.
+        session_id: a UUID for a new session; drawn if None.
+        config: keys, URLs, limits; read from the environment if None.
+        can_use_tool: asked about calls that no rule decides; without it they are denied.
+        transport: takes the place of the network (tests).
+        deps: what the loop needs from outside (tests, embedding programs).
+
+    Raises:
+        ConfigError: a setting is missing or wrong. Nothing has been written.
+        JournalError: the journal can't be opened, or was lost meanwhile; then the block is cancelled.
+    """
+    parts = assemble(
+        agent,
+        cwd=Path(cwd),
+        add_dirs=tuple(Path(folder) for folder in add_dirs),
+        session_id=session_id,
+        config=config,
+        can_use_tool=can_use_tool,
+        transport=transport,
+        deps=deps or Dependencies(),
+    )
+    async with single_error(), trio.open_nursery() as nursery:
+        supervisor = Supervisor("session", [parts.recorder_spec()], max_restarts=0)
+        await nursery.start(supervisor.run)
+        session = Session(parts, supervisor)
+        try:
+            yield session
+        finally:
+            session.close()
+            await parts.pool.aclose()
+            nursery.cancel_scope.cancel(reason="the session was closed")
+
+
+async def run_agent(agent: Agent, prompt: str | Sequence[Block], **options: object) -> Result:
+    """
+    One session, one run: open, submit, wait, close. ``options`` are those of `open_session`.
+
+    Cancelled: the run is aborted and its journal complete.
+    """
+    async with open_session(agent, **options) as session, session.submit(prompt) as run:  # type: ignore[arg-type]
+        return await run.wait()
+
+
+def _as_blocks(prompt: str | Sequence[Block]) -> tuple[Block, ...]:
+    blocks = (TextBlock(prompt),) if isinstance(prompt, str) else tuple(prompt)
+    if not any(not isinstance(block, TextBlock) or block.text.strip() for block in blocks):
+        raise ConfigError("the prompt", "it is empty", "say what the agent is to do")
+    return blocks

@@ -17,6 +17,8 @@ from typing import Literal
 import attrs
 import trio
 
+from atrio.runtime.actor import Status
+
 from .protocol import Stalled
 
 __all__ = ["IdleLimits", "Pulse", "PulseBoard", "Watchdog"]
@@ -44,6 +46,8 @@ class Pulse:
     opened: bool = False
     """The response has begun; from here on silence on the event level counts."""
     fired: Stalled | None = None
+    done: bool = False
+    """The guarded work came to its own end, whatever the watchdog did meanwhile."""
     _warned: dict[Level, float] = attrs.field(factory=dict)
 
     def open(self) -> None:
@@ -123,11 +127,13 @@ class Watchdog:
 
     def __init__(self, *, board: PulseBoard) -> None:
         self._board = board
+        self.status = Status()
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Guard until cancelled."""
         task_status.started()
         while True:
             due = self._board.check(trio.current_time())
-            with trio.move_on_at(due):
+            until = due if due != float("inf") else None
+            with trio.move_on_at(due), self.status.waiting("silence", until=until):
                 await self._board.changed()

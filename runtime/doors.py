@@ -12,13 +12,15 @@ from contextlib import asynccontextmanager
 
 import trio
 
+from .groups import collapse
+
 __all__ = ["single_error"]
 
 
 @asynccontextmanager
 async def single_error() -> AsyncIterator[None]:
     """
-    Re-raise a group that holds one error as that error (with the group as its context).
+    Re-raise a group that holds one error as that error.
 
     Several real errors stay a group. Cancellations in it go on alone when nothing else was raised, and are
     left out when something was: the error ends the block at least as surely.
@@ -26,20 +28,8 @@ async def single_error() -> AsyncIterator[None]:
     try:
         yield
     except BaseExceptionGroup as group:
-        cancelled, rest = group.split(trio.Cancelled)
+        _cancelled, rest = group.split(trio.Cancelled)
         if rest is None:
             raise
-        leaf = _only_leaf(rest)
-        if leaf is not None:
-            raise leaf from leaf.__cause__
-        if cancelled is not None:
-            raise rest from group
-        raise
-
-
-def _only_leaf(error: BaseException) -> BaseException | None:
-    while isinstance(error, BaseExceptionGroup):
-        if len(error.exceptions) != 1:
-            return None
-        error = error.exceptions[0]
-    return error
+        error = collapse(rest)
+        raise error from error.__cause__

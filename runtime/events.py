@@ -20,6 +20,7 @@ from .result import Result
 __all__ = [
     "AssistantBlock",
     "Event",
+    "Heartbeat",
     "InputJsonDelta",
     "Lagged",
     "MessageWithdrawn",
@@ -195,12 +196,20 @@ class RetryScheduled(Event):
     """The next attempt waits ``delay`` seconds, until ``until`` (Trio time)."""
 
     attempt: int
-    max_attempts: int
+    max_attempts: int | None
     delay: float
     until: float
     status: int | None
     kind: str
     message: str
+
+
+@attrs.frozen(kw_only=True)
+class Heartbeat(Event):
+    """A long wait goes on: for ``reason``, until ``until`` (Trio time; None: as soon as it is possible)."""
+
+    reason: str
+    until: float | None
 
 
 @attrs.frozen(kw_only=True)

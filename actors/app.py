@@ -1,0 +1,242 @@
+"""
+The composition root: from an agent and a configuration to the parts of a session.
+
+The only module that knows every other: which provider, which tools, which actors. Nothing here runs; nothing has
+been written when it raises.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import attrs
+import httpx
+
+from atrio.runtime.backoff import RetryPolicy
+from atrio.runtime.config import Config, prepare_home
+from atrio.runtime.errors import ConfigError
+from atrio.runtime.events import RunStarted
+from atrio.runtime.journal import journal_path, results_folder
+from atrio.runtime.ledger import Ledger
+from atrio.runtime.mailbox import Address, Inbox, open_mailbox
+from atrio.runtime.messages import ToolUseBlock, UserMessage
+from atrio.runtime.model import Provider
+from atrio.runtime.prices import Catalogue
+from atrio.runtime.records import ToolStartRecord
+from atrio.runtime.state import Limits, LoopState, derive_id
+from atrio.runtime.supervisor import ChildSpec, Restart
+from atrio.runtime.tool import FileState, Progress, Tool, ToolContext, Workspace
+from atrio.tools.permissions import Decision, Rules, decide_permission
+from atrio.tools.registry import Toolbox
+
+from .account import Account
+from .agent import Agent
+from .broadcaster import Broadcaster
+from .call import CallPipeline, CanUseTool
+from .dependencies import Dependencies
+from .executor import Executor
+from .http import HttpPool
+from .loop import History, Loop
+from .protocol import LoopInput, ModelCall, RunCall
+from .providers.anthropic import AnthropicProvider
+from .recorder import Append, Recorder
+from .requests import RequestBuilder
+from .run import RunFactory
+from .streamer import Streamer, StreamerSettings
+from .watchdog import IdleLimits, PulseBoard
+
+__all__ = ["Parts", "assemble"]
+
+_SECRETS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY")
+"""Not for child processes: a tool's command has no business with the model's key."""
+
+
+@attrs.frozen(kw_only=True)
+class Parts:
+    """What a session consists of, ready to be started."""
+
+    agent: Agent
+    config: Config
+    session_id: str
+    workspace: Workspace
+    journal: Path
+    toolbox: Toolbox
+    rules: Rules
+    provider: Provider
+    pool: HttpPool
+    bus: Broadcaster
+    deps: Dependencies
+    can_use_tool: CanUseTool | None
+    ledger: Ledger
+    recorder: Address[Append]
+    recorder_inbox: Inbox[Append]
+    requests: RequestBuilder
+    files: dict[Path, FileState]
+    environ: Mapping[str, str]
+
+    def recorder_spec(self) -> ChildSpec:
+        """The one actor that lives as long as the session. It is never restarted: nothing may run unrecorded."""
+        return ChildSpec(
+            Recorder.name,
+            lambda: Recorder(
+                inbox=self.recorder_inbox,
+                path=self.journal,
+                session_id=self.session_id,
+                cwd=self.workspace.cwd,
+                durability=self.config.durability,
+                now=self.deps.now,
+            ),
+            restart=Restart.TRANSIENT,
+            inbox=self.recorder_inbox,
+        )
+
+    def run_factory(self, run_id: str, message: UserMessage, history: History) -> RunFactory:
+        """The actors of one run."""
+        return RunFactory(
+            loop=lambda inbox, streamer, executor: self._loop(run_id, message, history, inbox, streamer, executor),
+            executor=lambda inbox, loop: self._executor(run_id, inbox, loop),
+            streamer=self._streamer,
+        )
+
+    def _loop(
+        self,
+        run_id: str,
+        message: UserMessage,
+        history: History,
+        inbox: Inbox[LoopInput],
+        streamer: Address[ModelCall],
+        executor: Address[RunCall],
+    ) -> Loop:
+        limits = Limits(max_turns=self.agent.max_turns, max_output_tokens=self.agent.max_tokens)
+        opening = RunStarted(
+            run_id=run_id,
+            session_id=self.session_id,
+            model=self.agent.model,
+            cwd=str(self.workspace.cwd),
+            tools=tuple(self.toolbox.names()),
+            permission_mode=self.agent.permission_mode.value,
+            prompt=message,
+        )
+        return Loop(
+            state=LoopState(run_id=run_id, model=self.agent.model, limits=limits, messages=history.messages),
+            prompt=message,
+            opening=opening,
+            inbox=inbox,
+            streamer=streamer,
+            executor=executor,
+            recorder=self.recorder,
+            bus=self.bus,
+            requests=self.requests,
+            account=Account(session_id=self.session_id, run_id=run_id, ledger=self.ledger),
+            history=history,
+            deps=self.deps,
+        )
+
+    def _executor(self, run_id: str, inbox: Inbox[RunCall], loop: Address[LoopInput]) -> Executor:
+        pipeline = CallPipeline(
+            toolbox=self.toolbox,
+            decide=self._permission,
+            can_use_tool=self.can_use_tool,
+            context=lambda call_id, progress: self._context(run_id, call_id, progress),
+            recorder=self.recorder,
+            loop=loop,
+            start_record=lambda block, tool: ToolStartRecord(
+                uuid=derive_id(run_id, "start", block.id), call_id=block.id, name=tool.name, idempotent=tool.idempotent
+            ),
+        )
+        return Executor(inbox=inbox, loop=loop, pipeline=pipeline, limit=self.config.tool_concurrency)
+
+    def _streamer(self, inbox: Inbox[ModelCall], loop: Address[LoopInput], board: PulseBoard) -> Streamer:
+        settings = StreamerSettings(
+            retry=RetryPolicy(max_retries=self.config.max_retries),
+            idle=IdleLimits(event=self.config.idle_event, byte=self.config.idle_byte),
+            max_event_bytes=self.config.max_event_bytes,
+            jitter=self.deps.jitter,
+        )
+        return Streamer(inbox=inbox, loop=loop, pool=self.pool, provider=self.provider, board=board, settings=settings)
+
+    def _permission(self, tool: Tool, input: Any, ctx: ToolContext) -> Decision:
+        return decide_permission(tool, input, ctx, self.rules, self.agent.permission_mode)
+
+    def _context(self, run_id: str, call_id: str, progress: Progress) -> ToolContext:
+        return ToolContext(
+            session_id=self.session_id,
+            run_id=run_id,
+            call_id=call_id,
+            workspace=self.workspace,
+            results_dir=results_folder(self.journal),
+            progress=progress,
+            files=self.files,
+            environ=self.environ,
+        )
+
+
+def assemble(
+    agent: Agent,
+    *,
+    cwd: Path,
+    add_dirs: tuple[Path, ...],
+    session_id: str | None,
+    config: Config | None,
+    can_use_tool: CanUseTool | None,
+    transport: httpx.AsyncBaseTransport | None,
+    deps: Dependencies,
+) -> Parts:
+    """
+    Check everything that can be checked without starting anything, and put the parts together.
+
+    Raises:
+        ConfigError: a setting is missing or wrong.
+    """
+    workspace = Workspace(
+        cwd=_folder("the working directory", cwd), add_dirs=tuple(_folder("--add-dir", f) for f in add_dirs)
+    )
+    config = config if config is not None else Config.from_env(os.environ, cwd=workspace.cwd)
+    session = _session_id(session_id) if session_id is not None else deps.new_id()
+    toolbox = Toolbox(agent.tools)
+    rules = config.rules(agent)
+    provider = AnthropicProvider.from_config(config)
+    prepare_home(config)
+    recorder: Address[Append]
+    recorder, recorder_inbox = open_mailbox(256, name="recorder")
+    return Parts(
+        agent=agent,
+        config=config,
+        session_id=session,
+        workspace=workspace,
+        journal=journal_path(config.home, workspace.cwd, session),
+        toolbox=toolbox,
+        rules=rules,
+        provider=provider,
+        pool=HttpPool(transport),
+        bus=Broadcaster(),
+        deps=deps,
+        can_use_tool=can_use_tool,
+        ledger=Ledger(Catalogue.load()),
+        recorder=recorder,
+        recorder_inbox=recorder_inbox,
+        requests=RequestBuilder.for_session(agent, toolbox, cwd=workspace.cwd, today=deps.now().date()),
+        files={},
+        environ={name: value for name, value in os.environ.items() if name not in _SECRETS},
+    )
+
+
+def _folder(thing: str, path: Path) -> Path:
+    try:
+        resolved = path.resolve(strict=True)
+    except (OSError, RuntimeError) as error:
+        raise ConfigError(thing, f"{path} can't be used: {error}", "name a folder that exists") from error
+    if not resolved.is_dir():
+        raise ConfigError(thing, f"{path} is not a folder", "name a folder that exists")
+    return resolved
+
+
+def _session_id(text: str) -> str:
+    try:
+        return str(UUID(text))
+    except ValueError:
+        raise ConfigError("the session id", f"{text!r} is not a UUID", "leave it out to have one drawn") from None

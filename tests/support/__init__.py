@@ -1,0 +1,1 @@
+"""Builders and fakes that more than one test uses."""
