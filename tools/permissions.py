@@ -1,0 +1,210 @@
+"""
+Whether a tool call may run: rules and mode in, allow, ask or deny out. Pure but for following symlinks.
+
+The first of these that has an answer decides: deny rules; plan mode (nothing that changes anything); ask rules;
+bypass mode; allow rules; acceptEdits mode; what the tool itself declares. Then dontAsk mode turns ask into deny.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from atrio.runtime.tool import Tool, ToolContext
+
+from .paths import is_inside, real_path
+from .rule_matching import allows_command, catches_command, matches_path, matches_text
+from .rules import Rule, Rules, parse_rule, parse_rule_list
+
+__all__ = [
+    "Behavior",
+    "Decision",
+    "PermissionMode",
+    "Rule",
+    "Rules",
+    "decide_permission",
+    "parse_rule",
+    "parse_rule_list",
+]
+
+GUARDED_DIRS: Final = frozenset({".git", ".hg", ".svn", ".atrio", ".claude", ".vscode", ".idea", ".husky", ".ssh"})
+"""What lies in these runs or steers programs, so a write there is never a mere edit."""
+
+GUARDED_FILES: Final = frozenset(
+    {".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".zshrc", ".zshenv"}
+    | {".zprofile", ".zlogin", ".zlogout", ".cshrc", ".tcshrc", ".kshrc", ".inputrc", "config.fish", ".envrc"}
+    | {".gitconfig", ".gitmodules", ".gitattributes", ".npmrc", ".ripgreprc", ".mcp.json", ".claude.json"}
+)
+"""The same for single files, wherever they lie."""
+
+SHELL_TOOLS: Final = frozenset({"Bash"})
+"""Whose specifiers are shell commands."""
+
+SHOWN_CHARS: Final = 200
+"""How much of a command or path a reason repeats."""
+
+
+class PermissionMode(StrEnum):
+    """How a session treats calls that no rule decides."""
+
+    DEFAULT = "default"
+    """Reads inside the workspace are allowed, all else is asked for."""
+    ACCEPT_EDITS = "acceptEdits"
+    """Edits inside the workspace are allowed as well."""
+    PLAN = "plan"
+    """Only tools that change nothing may run."""
+    DONT_ASK = "dontAsk"
+    """What would be asked for is denied."""
+    BYPASS = "bypassPermissions"
+    """All is allowed but for deny and ask rules."""
+
+
+class Behavior(StrEnum):
+    """What a decision comes to."""
+
+    ALLOW = "allow"
+    ASK = "ask"
+    DENY = "deny"
+
+
+@attrs.frozen
+class Decision:
+    """Whether a call may run, and why, in a sentence for the model."""
+
+    behavior: Behavior
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class _Call:
+    """One call, with what rules are matched with."""
+
+    tool: Tool
+    text: str | None
+    paths: tuple[Path, ...]
+    real_paths: tuple[Path | None, ...]
+    ctx: ToolContext
+
+    @property
+    def subject(self) -> str:
+        """The call in the form of the rule that would cover just it."""
+        text = self.text
+        if text is None:
+            return self.tool.name
+        return f"{self.tool.name}({text if len(text) <= SHOWN_CHARS else text[: SHOWN_CHARS - 3] + '...'})"
+
+
+def decide_permission(tool: Tool, input: Any, ctx: ToolContext, rules: Rules, mode: PermissionMode) -> Decision:
+    """The decision on one call. An exception of the tool's own ``paths`` or ``specifier`` passes through."""
+    paths = tool.paths(input, ctx)
+    real_paths = tuple(real_path(path) for path in paths)
+    call = _Call(tool=tool, text=tool.specifier(input), paths=paths, real_paths=real_paths, ctx=ctx)
+    decision = _by_rules_and_mode(call, rules, mode) or _by_declaration(call)
+    if decision.behavior is Behavior.ASK and mode is PermissionMode.DONT_ASK:
+        return Decision(Behavior.DENY, f"{decision.reason}, and permission mode {mode} denies what would be asked for.")
+    if decision.behavior is Behavior.ASK:
+        return Decision(Behavior.ASK, f"{decision.reason}, so it needs to be approved.")
+    return decision
+
+
+def _by_rules_and_mode(call: _Call, rules: Rules, mode: PermissionMode) -> Decision | None:
+    subject = call.subject
+    if None in call.real_paths:
+        return Decision(Behavior.DENY, f"{subject} names a path that no file can have; correct the path.")
+    if rule := _first_caught(rules.deny, call):
+        return Decision(Behavior.DENY, f"The rule {rule} denies {subject}; don't try to reach the same in other ways.")
+    if mode is PermissionMode.PLAN and not call.tool.read_only:
+        return Decision(
+            Behavior.DENY, f"{subject} may change something, and in plan mode only reading is allowed; plan it instead."
+        )
+    if rule := _first_caught(rules.ask, call):
+        return Decision(Behavior.ASK, f"The rule {rule} asks for approval of {subject}")
+    if mode is PermissionMode.BYPASS:
+        return Decision(Behavior.ALLOW, f"Permission mode {mode} allows {subject}.")
+    if rule := _allowing(rules.allow, call):
+        return Decision(Behavior.ALLOW, f"The rule {rule} allows {subject}.")
+    if mode is PermissionMode.ACCEPT_EDITS and call.tool.permission == "edit" and _is_plain_edit(call):
+        return Decision(Behavior.ALLOW, f"Permission mode {mode} allows edits inside the workspace, so {subject}.")
+    return None
+
+
+def _by_declaration(call: _Call) -> Decision:
+    tool, subject = call.tool, call.subject
+    if tool.permission == "allow":
+        return Decision(Behavior.ALLOW, f"The program that runs this session vouches for {tool.name}.")
+    roots = call.ctx.workspace.roots
+    if tool.permission == "read":
+        outside = [path for path in _real(call) if not is_inside(path, _readable(call.ctx))]
+        if not outside:
+            return Decision(Behavior.ALLOW, f"{subject} only reads inside the workspace.")
+        where = ", ".join(str(root) for root in roots)
+        return Decision(Behavior.ASK, f"No rule allows {subject}: {outside[0]} is outside the workspace ({where})")
+    if tool.permission == "edit" and any(_is_guarded(path, roots) for path in (*_real(call), *call.paths)):
+        return Decision(Behavior.ASK, f"No rule allows {subject}, which other programs take their orders from")
+    return Decision(Behavior.ASK, f"No rule allows {subject}")
+
+
+def _first_caught(rules: Iterable[Rule], call: _Call) -> Rule | None:
+    """The first rule that part of the call falls under: for rules that restrict."""
+    for rule in rules:
+        if not rule.names(call.tool.name, *call.tool.aliases):
+            continue
+        if rule.specifier is None:
+            return rule
+        if call.tool.name in SHELL_TOOLS:
+            if call.text is not None and catches_command(rule.specifier, call.text):
+                return rule
+        elif call.paths:
+            bases = call.ctx.workspace.roots
+            if any(matches_path(rule.specifier, path, bases, strict=True) for path in (*call.paths, *_real(call))):
+                return rule
+        elif call.text is not None and matches_text(rule.specifier, call.text):
+            return rule
+    return None
+
+
+def _allowing(rules: Iterable[Rule], call: _Call) -> Rule | None:
+    """A rule that allows the call, if the rules together allow all of it."""
+    relevant = [rule for rule in rules if rule.names(call.tool.name, *call.tool.aliases)]
+    bare = next((rule for rule in relevant if rule.specifier is None), None)
+    if bare is not None or not relevant:
+        return bare
+    specifiers = [rule.specifier for rule in relevant if rule.specifier is not None]
+    if call.tool.name in SHELL_TOOLS:
+        allowed = call.text is not None and allows_command(specifiers, call.text)
+        return relevant[0] if allowed else None
+    if call.paths:
+        base = (call.ctx.cwd,)
+        for path in _real(call):
+            if not any(matches_path(specifier, path, base) for specifier in specifiers):
+                return None
+        return relevant[0]
+    text = call.text
+    return next((r for r in relevant if r.specifier and text is not None and matches_text(r.specifier, text)), None)
+
+
+def _real(call: _Call) -> list[Path]:
+    return [path for path in call.real_paths if path is not None]
+
+
+def _readable(ctx: ToolContext) -> tuple[Path, ...]:
+    """The workspace, and where long results are kept, so that they can be read back."""
+    results = real_path(ctx.results_dir)
+    return (*ctx.workspace.roots, *((results,) if results is not None else ()))
+
+
+def _is_plain_edit(call: _Call) -> bool:
+    roots = call.ctx.workspace.roots
+    inside = bool(call.paths) and all(is_inside(path, roots) for path in _real(call))
+    return inside and not any(_is_guarded(path, roots) for path in (*_real(call), *call.paths))
+
+
+def _is_guarded(path: Path, roots: Iterable[Path]) -> bool:
+    root = next((root for root in roots if path.is_relative_to(root)), None)
+    inner = path.relative_to(root) if root is not None else path
+    parts = [part.lower() for part in inner.parts]
+    return ".git" in path.parts or not GUARDED_DIRS.isdisjoint(parts) or bool(parts and parts[-1] in GUARDED_FILES)
