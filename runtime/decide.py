@@ -37,7 +37,7 @@ from .observations import (
 )
 from .records import BlockRecord, ResultRecord, UserRecord
 from .result import TerminalReason
-from .state import Call, LoopState, Phase, Turn, block_id, result_id
+from .state import Call, LoopState, Phase, Turn, block_id, derive_id, result_id
 
 __all__ = ["decide"]
 
@@ -118,9 +118,9 @@ def _response(
     turn = state.turn
     match observation:
         case ResponseOpened():
-            opened = attrs.evolve(
-                turn, message_id=observation.message_id, model=observation.model, usage=observation.usage
-            )
+            # A server that gives its message no id gets one, since withdrawals and the ledger go by it.
+            message_id = observation.message_id or derive_id(state.run_id, turn.request, "message")
+            opened = attrs.evolve(turn, message_id=message_id, model=observation.model, usage=observation.usage)
             return Transition(attrs.evolve(state, turn=opened))
         case BlockArrived():
             return _block_arrived(state, observation)

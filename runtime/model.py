@@ -178,7 +178,7 @@ class Assembler(Protocol):
         ...
 
     def finish(self) -> Sequence[StreamItem]:
-        """The body has ended: `MessageEnded` if the message was complete but for its last frame, else `StreamFailed`."""
+        """The body has ended: `MessageEnded` if only the last frame was missing, else `StreamFailed`."""
         ...
 
 

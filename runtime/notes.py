@@ -6,7 +6,15 @@ from collections.abc import Sequence
 
 from .model import IncompleteBlock
 
-__all__ = ["INTERRUPTED", "INTERRUPTED_CALL", "RESUME_OUTPUT", "TOO_MANY_CALLS", "cut_calls", "lost_part", "sibling_failed"]
+__all__ = [
+    "INTERRUPTED",
+    "INTERRUPTED_CALL",
+    "RESUME_OUTPUT",
+    "TOO_MANY_CALLS",
+    "cut_calls",
+    "lost_part",
+    "sibling_failed",
+]
 
 INTERRUPTED = "[The user interrupted the request here.]"
 INTERRUPTED_CALL = "The call was interrupted before it finished. It may have had effects; check before you repeat it."

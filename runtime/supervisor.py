@@ -69,12 +69,19 @@ def _raise_as_it_is(error: BaseException) -> NoReturn:
 
 @attrs.define(eq=False)
 class _Request:
-    """Something a method asks of the supervisor's task. ``abandoned``: nobody waits for it any more."""
+    """
+    Something a method asks of the supervisor's task.
+
+    ``abandoned``: nobody waits for it any more. ``child``: the one it starts, if it is of that kind; ``adopts`` if
+    that one was not known before.
+    """
 
     work: Callable[[_Request], Awaitable[SupervisionError | None]]
     reply: Reply[SupervisionError | None]
     pending: Pending[SupervisionError | None]
     abandoned: bool = False
+    child: Child | None = None
+    adopts: bool = False
 
 
 @attrs.define(eq=False)
@@ -184,6 +191,7 @@ class Supervisor:
         self.gave_up = self._failure = self._stop_reason = None
         self._children = {}
         self._to_restart = set()
+        self._requests.clear()
         self._window = RestartWindow(self.max_restarts, self.period)
         self._enter(ActorState.STARTING)
         for spec in self.children:
@@ -442,10 +450,15 @@ class Supervisor:
             raise SupervisorNotRunning(self.path) from None
         finally:
             if not answered:
-                request.abandoned = True
-                self._notify()
+                self._abandon(request)
         if error is not None:
             raise error
+
+    def _abandon(self, request: _Request) -> None:
+        request.abandoned = True
+        if request.child is not None and request.pending.settled:  # cancelled before the answer was heard
+            self._requests.append(_Request(lambda _: self._withdraw(request), *open_reply()))
+        self._notify()
 
     async def _perform(self, request: _Request) -> None:
         with request.reply as reply:
@@ -467,8 +480,9 @@ class Supervisor:
         if spec.name in self._children:
             return ChildRejected(f"{self.path}/{spec.name}", "a child of this name exists already")
         child = self._adopt(spec)
+        request.adopts = True
         error = await self._start_for(child, request)
-        if not child.ready or request.abandoned:
+        if error is not None:
             self._forget(child)
         return error
 
@@ -482,14 +496,23 @@ class Supervisor:
 
     async def _start_for(self, child: Child, request: _Request) -> SupervisionError | None:
         """Start a child for whoever waits for ``request``; nobody waiting means it must not run."""
+        request.child = child
+        if not request.abandoned:
+            await self._start(child, again=False, request=request)
         if request.abandoned:
-            return None
-        await self._start(child, again=False, request=request)
-        if request.abandoned:
-            await self._stop(child, "nobody waits for its start any more")
+            await self._withdraw(request)
         if self._over:
             return SupervisorNotRunning(self.path)
         return child.start_error
+
+    async def _withdraw(self, request: _Request) -> None:
+        """Undo a start that nobody heard of."""
+        child = request.child
+        if child is not None:
+            await self._stop(child, "whoever asked for its start was cancelled")
+            self._to_restart.discard(child)
+            if request.adopts:
+                self._forget(child)
 
     async def _terminate(self, name: str) -> SupervisionError | None:
         child = self._children.get(name)

@@ -1,0 +1,122 @@
+"""What the journal holds: one value for each line. How a line looks is in `transcript`."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import attrs
+
+from .messages import Block, StopReason, ToolResultBlock, Usage, UserMessage
+
+__all__ = [
+    "BlockRecord",
+    "Record",
+    "ResponseEndRecord",
+    "ResultRecord",
+    "RunEndRecord",
+    "RunStartRecord",
+    "SystemRecord",
+    "ToolStartRecord",
+    "UserRecord",
+    "WithdrawRecord",
+]
+
+
+@attrs.frozen(kw_only=True)
+class UserRecord:
+    """A user message, other than tool results."""
+
+    message: UserMessage
+
+    @property
+    def uuid(self) -> str:
+        return self.message.uuid
+
+
+@attrs.frozen(kw_only=True)
+class BlockRecord:
+    """One finished block of a response. Usage is not known yet; `ResponseEndRecord` has it."""
+
+    uuid: str
+    message_id: str
+    model: str
+    block: Block
+
+
+@attrs.frozen(kw_only=True)
+class ResponseEndRecord:
+    """A response is over. ``incomplete``: it was broken off, what had come of it counts."""
+
+    uuid: str
+    message_id: str
+    model: str
+    stop_reason: StopReason | None
+    usage: Usage
+    incomplete: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class ToolStartRecord:
+    """A call is about to run. After a crash, a start without a result means: outcome unknown."""
+
+    uuid: str
+    call_id: str
+    name: str
+    idempotent: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class ResultRecord:
+    """A call's one result."""
+
+    uuid: str
+    block: ToolResultBlock
+    name: str
+    details: Any = None
+
+
+@attrs.frozen(kw_only=True)
+class WithdrawRecord:
+    """The blocks of this response are void."""
+
+    uuid: str
+    message_id: str
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class SystemRecord:
+    """Something to remember that is no message (``subtype`` informational, compact_boundary, ...)."""
+
+    uuid: str
+    subtype: str
+    text: str = ""
+    data: Any = None
+
+
+@attrs.frozen(kw_only=True)
+class RunStartRecord:
+    uuid: str
+    run_id: str
+    model: str
+
+
+@attrs.frozen(kw_only=True)
+class RunEndRecord:
+    uuid: str
+    run_id: str
+    terminal_reason: str
+    errors: tuple[str, ...] = ()
+
+
+Record: TypeAlias = (
+    UserRecord
+    | BlockRecord
+    | ResponseEndRecord
+    | ToolStartRecord
+    | ResultRecord
+    | WithdrawRecord
+    | SystemRecord
+    | RunStartRecord
+    | RunEndRecord
+)
