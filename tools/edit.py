@@ -13,8 +13,10 @@ from atrio.runtime.errors import ToolRejected
 from atrio.runtime.tool import FileState, Tool, ToolContext, ToolOutput
 
 from .edit_matching import MAX_PLACES, Spans, explain_absence, find_spans, line_number, unified
-from .files import TextFormat, decode, in_thread, load, missing, numbered, require_current, resolve_path, write_atomic
+from .files import FilePath, check_path, in_thread, load, missing, require_current, write_atomic
+from .paths import locate
 from .schema import Field, json_schema, structure
+from .text_format import TextFormat, decode, numbered
 
 __all__ = ["Edit", "EditInput"]
 
@@ -28,7 +30,7 @@ SHOWN_PLACES: Final = 5
 class EditInput:
     """What to replace where."""
 
-    file_path: Annotated[str, Field(min_length=1, description="path of the file, absolute or relative to the cwd")]
+    file_path: FilePath = attrs.field(validator=check_path)
     old_string: Annotated[str, Field(description="the text to replace, exactly as in the file, without line numbers")]
     new_string: Annotated[str, Field(description="the text to put in its place")]
     replace_all: Annotated[bool, Field(description="replace every occurrence, not exactly one")] = False
@@ -70,18 +72,18 @@ class Edit(Tool):
         return structure(EditInput, raw, tool=self.name)
 
     def paths(self, input: EditInput, ctx: ToolContext) -> tuple[Path, ...]:
-        return (resolve_path(input.file_path, ctx),)
+        return (locate(input.file_path, ctx.cwd),)
 
     def specifier(self, input: EditInput) -> str:
         return input.file_path
 
     async def check(self, input: EditInput, ctx: ToolContext) -> None:
         """Raises `ToolRejected` if the edit can't be done now; the text says what stands in the way."""
-        await in_thread(_plan, resolve_path(input.file_path, ctx), ctx.cwd, dict(ctx.files), input)
+        await in_thread(_plan, locate(input.file_path, ctx.cwd), ctx.cwd, dict(ctx.files), input)
 
     async def run(self, input: EditInput, ctx: ToolContext) -> ToolOutput:
         """Edit, and note the new state in ``ctx.files``. When cancelled, the file is wholly old or wholly new."""
-        path = resolve_path(input.file_path, ctx)
+        path = locate(input.file_path, ctx.cwd)
         real, state, output = await in_thread(_edit, path, ctx.cwd, dict(ctx.files), input)
         ctx.files[real] = state
         return output

@@ -15,7 +15,7 @@ from typing import Final
 
 import attrs
 
-from .files import numbered
+from .text_format import numbered
 
 __all__ = ["MAX_PLACES", "Spans", "explain_absence", "find_spans", "line_number", "unified"]
 

@@ -1,5 +1,5 @@
 """
-What the file tools share: paths, bytes and their text format, what a session knows of a file, atomic writing.
+What the file tools share: reading whole files, what a session knows of a file, atomic writing.
 
 The functions here block; tools call them through `in_thread`. What can't be done raises `ToolRejected`, or
 `ToolError` when the system failed in the middle of it, always with the path and a way out.
@@ -7,39 +7,36 @@ The functions here block; tools call them through `in_thread`. What can't be don
 
 from __future__ import annotations
 
-import codecs
 import errno
 import hashlib
 import itertools
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Final, TypeVar, TypeVarTuple
+from typing import Annotated, BinaryIO, Final, TypeAlias, TypeVar, TypeVarTuple
 
 import attrs
 import trio
 
 from atrio.runtime.errors import ToolError, ToolRejected
-from atrio.runtime.tool import FileState, ToolContext
+from atrio.runtime.tool import FileState
 
+from .schema import Field
 from .shapes import close_names
 
 __all__ = [
     "LOAD_LIMIT_BYTES",
+    "FilePath",
     "Loaded",
-    "TextFormat",
-    "decode",
-    "detect",
+    "check_path",
     "in_thread",
     "load",
     "missing",
-    "numbered",
     "open_regular",
     "require_current",
-    "resolve_path",
     "size_words",
     "write_atomic",
 ]
@@ -54,18 +51,14 @@ HEAD_BYTES: Final = 65_536
 LISTED_NAMES: Final = 5_000
 """How many names of a folder are looked at for similar ones."""
 
-_BOMS: Final = (  # UTF-32 first: its little-endian mark begins with that of UTF-16
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
-)
-_CONTROL: Final = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b\b"))
-_CONTROL_SHARE: Final = 0.05
-
 # A file that is a mount point can't be replaced, only written into; a folder may forbid new files.
 _IN_PLACE: Final = frozenset({errno.EBUSY, errno.EXDEV, errno.EACCES, errno.EPERM})
+
+
+FilePath: TypeAlias = Annotated[
+    str, Field(min_length=1, description="path of the file, absolute or relative to the cwd")
+]
+"""The hint of an input's path; its field also gets the validator `check_path`."""
 
 
 async def in_thread(function: Callable[[*Ts], T], *args: *Ts) -> T:
@@ -77,12 +70,14 @@ async def in_thread(function: Callable[[*Ts], T], *args: *Ts) -> T:
     return await trio.to_thread.run_sync(function, *args, limiter=trio.CapacityLimiter(1))
 
 
-def resolve_path(text: str, ctx: ToolContext) -> Path:
-    """The absolute path that a model means by ``text``: ``~`` is the home folder, else relative to ``ctx.cwd``."""
-    home = ctx.environ.get("HOME")
-    if home and (text == "~" or text.startswith("~/")):
-        text = home + text[1:]
-    return ctx.cwd / os.path.expanduser(text)
+def check_path(instance: object, attribute: attrs.Attribute[str], value: str) -> None:
+    """A validator for inputs. Raises ValueError for what can be no file's path."""
+    try:
+        bad = b"\0" in os.fsencode(value)
+    except UnicodeEncodeError:
+        bad = True
+    if bad:
+        raise ValueError(f"{attribute.name}: {value!r} can't be a path (it holds a NUL or half a surrogate pair)")
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -194,77 +189,6 @@ def require_current(path: Path, known: FileState | None, found: Loaded) -> None:
 
 def _reason(error: OSError | ValueError) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
-
-
-# --- text -----------------------------------------------------------------------------------------
-
-
-@attrs.frozen(kw_only=True)
-class TextFormat:
-    """How a file holds its text: codec, byte order mark, and the most frequent line ending."""
-
-    codec: str = "utf-8"
-    bom: bytes = b""
-    newline: str = "\n"
-
-    def encode(self, text: str) -> bytes:
-        """The file's bytes. Raises UnicodeEncodeError for what an 8-bit codec can't hold."""
-        # Of Unicode's codecs only half a surrogate pair is refused, which a model may write by mistake.
-        return self.bom + text.encode(self.codec, "replace" if self.codec.startswith("utf") else "strict")
-
-    @property
-    def label(self) -> str:
-        """What is unusual about it, in words; empty for UTF-8 and LF."""
-        names = {"cp1252": "Windows-1252", "latin-1": "Latin-1"}
-        codec = names.get(self.codec, self.codec.upper()) + (" with BOM" if self.bom == codecs.BOM_UTF8 else "")
-        newline = {"\r\n": "CRLF line endings", "\r": "CR line endings"}.get(self.newline, "")
-        return ", ".join(part for part in ("" if codec == "UTF-8" else codec, newline) if part)
-
-
-def detect(data: bytes, *, complete: bool) -> TextFormat | None:
-    """
-    The format of a text that is, or begins with, ``data``; None if that is no text.
-
-    UTF-16 and UTF-32 are known by their mark, UTF-8 by being valid; the rest is taken for Windows-1252, or Latin-1
-    where that has no such character.
-    """
-    for bom, codec in _BOMS:
-        if data.startswith(bom) and _decodes(data[len(bom) :], codec, complete):
-            return TextFormat(codec=codec, bom=bom, newline=_newline(data[len(bom) :].decode(codec, "ignore")))
-    if b"\0" in data:
-        return None
-    if _decodes(data, "utf-8", complete):
-        return TextFormat(newline=_newline(data.decode("utf-8", "ignore")))
-    head = data[:HEAD_BYTES]
-    if len(head) - len(head.translate(None, _CONTROL)) > _CONTROL_SHARE * len(head):
-        return None
-    codec = "cp1252" if _decodes(data, "cp1252", complete) else "latin-1"
-    return TextFormat(codec=codec, newline=_newline(data.decode(codec)))
-
-
-def decode(data: bytes) -> tuple[str, TextFormat] | None:
-    """A whole file's text, line endings untouched, and the format that gives the same bytes again; None if binary."""
-    found = detect(data, complete=True)
-    return None if found is None else (data[len(found.bom) :].decode(found.codec), found)
-
-
-def _decodes(data: bytes, codec: str, complete: bool) -> bool:
-    try:
-        codecs.getincrementaldecoder(codec)().decode(data, complete)
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _newline(text: str) -> str:
-    crlf = text.count("\r\n")
-    counts = {"\n": text.count("\n") - crlf, "\r\n": crlf, "\r": text.count("\r") - crlf}
-    return max(counts, key=lambda newline: counts[newline])
-
-
-def numbered(lines: Iterable[str], first: int) -> list[str]:
-    """The lines as Read shows them: number, tab, text."""
-    return [f"{number:>6}\t{line}" for number, line in enumerate(lines, first)]
 
 
 def size_words(size_bytes: int) -> str:

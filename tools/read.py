@@ -16,8 +16,10 @@ from atrio.runtime.errors import ToolError, ToolRejected
 from atrio.runtime.messages import DocumentBlock, ImageBlock
 from atrio.runtime.tool import Tool, ToolContext, ToolOutput
 
-from .files import Loaded, detect, in_thread, load, numbered, open_regular, resolve_path, size_words
+from .files import FilePath, Loaded, check_path, in_thread, load, open_regular, size_words
+from .paths import locate
 from .schema import Field, json_schema, structure
+from .text_format import detect, numbered
 
 __all__ = ["Read", "ReadInput"]
 
@@ -60,7 +62,7 @@ _BINARY: Final = (
 class ReadInput:
     """What to read."""
 
-    file_path: Annotated[str, Field(min_length=1, description="path of the file, absolute or relative to the cwd")]
+    file_path: FilePath = attrs.field(validator=check_path)
     offset: Annotated[int | None, Field(ge=0, description="number of the first line to read, counted from 1")] = None
     limit: Annotated[int | None, Field(ge=1, description="how many lines to read (default 2000)")] = None
 
@@ -89,14 +91,14 @@ class Read(Tool):
         return structure(ReadInput, raw, tool=self.name)
 
     def paths(self, input: ReadInput, ctx: ToolContext) -> tuple[Path, ...]:
-        return (resolve_path(input.file_path, ctx),)
+        return (locate(input.file_path, ctx.cwd),)
 
     def specifier(self, input: ReadInput) -> str:
         return input.file_path
 
     async def run(self, input: ReadInput, ctx: ToolContext) -> ToolOutput:
         """Read, and note in ``ctx.files`` what was read. When cancelled, it stops within one chunk."""
-        path = resolve_path(input.file_path, ctx)
+        path = locate(input.file_path, ctx.cwd)
         found, output, partial = await in_thread(_read, path, ctx.cwd, input)
         state, known = found.state(partial=partial), ctx.files.get(found.path)
         if known is not None and not known.partial and state.digest and known.digest == state.digest:

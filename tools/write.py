@@ -12,8 +12,10 @@ import attrs
 from atrio.runtime.errors import ToolRejected
 from atrio.runtime.tool import FileState, Tool, ToolContext, ToolOutput
 
-from .files import Loaded, TextFormat, detect, in_thread, load, require_current, resolve_path, write_atomic
+from .files import FilePath, Loaded, check_path, in_thread, load, require_current, write_atomic
+from .paths import locate
 from .schema import Field, json_schema, structure
+from .text_format import TextFormat, detect
 
 __all__ = ["Write", "WriteInput"]
 
@@ -22,7 +24,7 @@ __all__ = ["Write", "WriteInput"]
 class WriteInput:
     """What to write where."""
 
-    file_path: Annotated[str, Field(min_length=1, description="path of the file, absolute or relative to the cwd")]
+    file_path: FilePath = attrs.field(validator=check_path)
     content: Annotated[str, Field(description="the whole new content")]
 
 
@@ -47,18 +49,18 @@ class Write(Tool):
         return structure(WriteInput, raw, tool=self.name)
 
     def paths(self, input: WriteInput, ctx: ToolContext) -> tuple[Path, ...]:
-        return (resolve_path(input.file_path, ctx),)
+        return (locate(input.file_path, ctx.cwd),)
 
     def specifier(self, input: WriteInput) -> str:
         return input.file_path
 
     async def check(self, input: WriteInput, ctx: ToolContext) -> None:
         """Raises `ToolRejected` if the file may not be replaced now."""
-        await in_thread(_existing, resolve_path(input.file_path, ctx), ctx.cwd, dict(ctx.files), input)
+        await in_thread(_existing, locate(input.file_path, ctx.cwd), ctx.cwd, dict(ctx.files), input)
 
     async def run(self, input: WriteInput, ctx: ToolContext) -> ToolOutput:
         """Write, and note the new state in ``ctx.files``. When cancelled, the file is wholly old or wholly new."""
-        path = resolve_path(input.file_path, ctx)
+        path = locate(input.file_path, ctx.cwd)
         real, state, output = await in_thread(_write, path, ctx.cwd, dict(ctx.files), input)
         ctx.files[real] = state
         return output
