@@ -39,8 +39,9 @@ def is_inside(path: Path, roots: Iterable[Path]) -> bool:
 
 
 def shown(path: Path, cwd: Path) -> str:
-    """The path for a reader: relative to ``cwd`` when inside it."""
-    return path.relative_to(cwd).as_posix() if path.is_relative_to(cwd) else path.as_posix()
+    """The path for a reader: relative to ``cwd`` when inside it; bytes that are no UTF-8 are replaced."""
+    text = path.relative_to(cwd).as_posix() if path.is_relative_to(cwd) else path.as_posix()
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def literal_prefix(pattern: str) -> tuple[str, str]:

@@ -7,7 +7,7 @@ bypass mode; allow rules; acceptEdits mode; what the tool itself declares. Then 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +27,7 @@ __all__ = [
     "Rule",
     "Rules",
     "decide_permission",
+    "denied_reads",
     "parse_rule",
     "parse_rule_list",
 ]
@@ -109,6 +110,19 @@ def decide_permission(tool: Tool, input: Any, ctx: ToolContext, rules: Rules, mo
     if decision.behavior is Behavior.ASK:
         return Decision(Behavior.ASK, f"{decision.reason}, so it needs to be approved.")
     return decision
+
+
+def denied_reads(rules: Rules, ctx: ToolContext) -> Callable[[Path], bool] | None:
+    """
+    Which absolute paths deny rules keep from being read: for tools that look at many files in one call.
+
+    None if there are no such rules. The test doesn't follow symlinks; give it the resolved path as well.
+    """
+    patterns = [rule.specifier for rule in rules.deny if rule.tool == "Read" and rule.specifier is not None]
+    if not patterns:
+        return None
+    bases = ctx.workspace.roots
+    return lambda path: any(matches_path(pattern, path, bases, strict=True) for pattern in patterns)
 
 
 def _by_rules_and_mode(call: _Call, rules: Rules, mode: PermissionMode) -> Decision | None:

@@ -1,0 +1,61 @@
+"""Which file names a kind of source is written in, by the names that ripgrep gives the kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+__all__ = ["FILE_TYPES"]
+
+FILE_TYPES: Final[Mapping[str, tuple[str, ...]]] = {
+    "c": ("*.c", "*.h"),
+    "clojure": ("*.clj", "*.cljc", "*.cljs"),
+    "cmake": ("*.cmake", "CMakeLists.txt"),
+    "cpp": ("*.cpp", "*.cc", "*.cxx", "*.c++", "*.hpp", "*.hh", "*.hxx", "*.h", "*.inl"),
+    "cs": ("*.cs",),
+    "css": ("*.css", "*.scss"),
+    "csv": ("*.csv",),
+    "dart": ("*.dart",),
+    "docker": ("Dockerfile*", "*.dockerfile"),
+    "elixir": ("*.ex", "*.exs", "*.eex", "*.heex"),
+    "erlang": ("*.erl", "*.hrl"),
+    "go": ("*.go",),
+    "graphql": ("*.graphql", "*.graphqls"),
+    "haskell": ("*.hs", "*.lhs"),
+    "html": ("*.html", "*.htm"),
+    "java": ("*.java", "*.jsp", "*.properties"),
+    "js": ("*.js", "*.jsx", "*.mjs", "*.cjs", "*.vue"),
+    "json": ("*.json", "*.jsonl", "*.sarif"),
+    "julia": ("*.jl",),
+    "kotlin": ("*.kt", "*.kts"),
+    "lua": ("*.lua",),
+    "make": ("Makefile*", "makefile*", "GNUmakefile*", "*.mk", "*.mak"),
+    "markdown": ("*.md", "*.markdown", "*.mdx"),
+    "md": ("*.md", "*.markdown", "*.mdx"),
+    "nix": ("*.nix",),
+    "objc": ("*.m", "*.h"),
+    "ocaml": ("*.ml", "*.mli"),
+    "perl": ("*.pl", "*.pm", "*.t"),
+    "php": ("*.php",),
+    "proto": ("*.proto",),
+    "ps": ("*.ps1", "*.psm1"),
+    "py": ("*.py", "*.pyi"),
+    "python": ("*.py", "*.pyi"),
+    "r": ("*.r", "*.R", "*.Rmd"),
+    "rst": ("*.rst",),
+    "ruby": ("*.rb", "*.gemspec", "Gemfile", "Rakefile"),
+    "rust": ("*.rs",),
+    "scala": ("*.scala", "*.sbt"),
+    "sh": ("*.sh", "*.bash", "*.zsh", ".bashrc", ".zshrc", ".profile"),
+    "sql": ("*.sql",),
+    "svelte": ("*.svelte",),
+    "swift": ("*.swift",),
+    "tf": ("*.tf", "*.tfvars"),
+    "toml": ("*.toml", "Cargo.lock"),
+    "ts": ("*.ts", "*.tsx", "*.mts", "*.cts"),
+    "txt": ("*.txt",),
+    "vue": ("*.vue",),
+    "xml": ("*.xml", "*.xsd", "*.xsl", "*.svg"),
+    "yaml": ("*.yaml", "*.yml"),
+    "zig": ("*.zig",),
+}

@@ -1,0 +1,119 @@
+"""
+What a search leaves out: the rules of ``.gitignore``, ``.ignore`` and ``.git/info/exclude`` files.
+
+Rules of a deeper folder win over those above, later lines over earlier ones, ``.ignore`` over ``.gitignore``. Unlike
+git, ``.gitignore`` files also count outside of a repository; the user's global excludes file is not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import attrs
+import pathspec
+
+__all__ = ["IGNORE_FILES", "VCS_DIRS", "IgnoreRules", "rules_at", "rules_for"]
+
+IGNORE_FILES: Final = (".ignore", ".gitignore")
+"""In the order of their weight."""
+
+VCS_DIRS: Final = frozenset({".git", ".hg", ".svn", ".jj"})
+"""Never walked into."""
+
+IGNORE_FILE_BYTES: Final = 1_000_000
+"""More of an ignore file is not read: each line costs time at each path."""
+
+
+@attrs.frozen
+class _Layer:
+    """The lines of one file, and the folder they are relative to (as a prefix that ends with a slash)."""
+
+    base: str
+    spec: pathspec.GitIgnoreSpec
+
+
+@attrs.frozen
+class IgnoreRules:
+    """The rules that hold in one folder, the weightiest first."""
+
+    _layers: tuple[_Layer, ...] = ()
+
+    def ignores(self, path: str, *, is_dir: bool) -> bool:
+        """
+        Whether the file or folder of this absolute path is left out.
+
+        It is meant for walks from the top: that a folder above is ignored is for the caller to know.
+        """
+        for layer in self._layers:
+            if not path.startswith(layer.base):
+                continue
+            verdict = layer.spec.check_file(path[len(layer.base) :] + ("/" if is_dir else "")).include
+            if verdict is not None:
+                return verdict
+        return False
+
+    def under(self, folder: str, names: Iterable[str]) -> IgnoreRules:
+        """The rules that hold in a subfolder, of whose entries these are the names."""
+        present = set(names)
+        if ".git" in present:  # another repository: what is above has no say
+            return rules_at(Path(folder))
+        layers = [_layer(Path(folder, name), folder) for name in IGNORE_FILES if name in present]
+        found = tuple(layer for layer in layers if layer is not None)
+        return IgnoreRules((*found, *self._layers)) if found else self
+
+
+def rules_for(root: Path) -> IgnoreRules:
+    """
+    The rules that hold in a search's root folder, with those of the folders above, up to the repository's.
+
+    A root that these would leave out was named on purpose, so then just its own files count.
+    """
+    repository = next((folder for folder in (root, *root.parents) if (folder / ".git").exists()), None)
+    if repository is None:
+        return rules_at(root)
+    rules = rules_at(repository)
+    steps = root.relative_to(repository).parts
+    folder = repository
+    for step in steps:
+        folder = folder / step
+        if rules.ignores(str(folder), is_dir=True):
+            return rules_at(root)
+        rules = rules.under(str(folder), [name for name in IGNORE_FILES if (folder / name).is_file()])
+    return rules
+
+
+def rules_at(folder: Path) -> IgnoreRules:
+    """The rules of this folder's own files; ``.git/info/exclude`` weighs least."""
+    files = (*(folder / name for name in IGNORE_FILES), folder / ".git" / "info" / "exclude")
+    layers = (_layer(file, str(folder)) for file in files)
+    return IgnoreRules(tuple(layer for layer in layers if layer is not None))
+
+
+def _layer(file: Path, base: str) -> _Layer | None:
+    try:
+        if not file.is_file():  # a pipe of this name would block
+            return None
+        with file.open("rb") as stream:
+            text = stream.read(IGNORE_FILE_BYTES).decode("utf-8-sig", "surrogateescape")
+    except OSError:
+        return None
+    spec = _spec(text.split("\n"))
+    return _Layer(base.rstrip("/") + "/", spec) if spec.patterns else None
+
+
+def _spec(lines: list[str]) -> pathspec.GitIgnoreSpec:
+    lines = [line.rstrip("\r") for line in lines if line.strip() and not line.startswith("#")]
+    try:
+        return pathspec.GitIgnoreSpec.from_lines(lines)
+    except ValueError:
+        return pathspec.GitIgnoreSpec.from_lines([line for line in lines if _is_valid(line)])
+
+
+def _is_valid(line: str) -> bool:
+    try:
+        pathspec.GitIgnoreSpec.from_lines([line])
+    except ValueError:  # git skips such a line as well
+        return False
+    return True
