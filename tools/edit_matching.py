@@ -77,7 +77,8 @@ def find_spans(text: str, old: str, new: str, *, every: bool) -> Spans:
             return Spans(spans=found, new=new, literal=True)
     plain = unified(old)
     if "\r" in text:
-        pattern = r"(?:\r\n|\r|\n)".join(re.escape(line) for line in plain.split("\n"))
+        # The looks around keep a pair whole where a pattern of two line ends would match its halves.
+        pattern = r"(?:\r\n|\r(?!\n)|(?<!\r)\n)".join(re.escape(line) for line in plain.split("\n"))
     else:
         pattern = re.escape(plain)
     return Spans(spans=_occurrences(text, re.compile(pattern), every), new=new, literal=False)

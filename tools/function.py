@@ -153,9 +153,11 @@ class FunctionTool(Tool, Generic[P, R]):
         if inspect.iscoroutinefunction(self._function) or not self._options.in_thread:
             result = call()
         else:
-            # A limiter of its own: the executor bounds how many calls run; a thread left behind must cost nobody else.
-            result = await trio.to_thread.run_sync(
-                call, abandon_on_cancel=self.read_only, limiter=trio.CapacityLimiter(1)
+            (result,) = await trio.to_thread.run_sync(
+                lambda: (call(),),  # wrapped, as trio refuses a coroutine here
+                abandon_on_cancel=self.read_only,
+                # Of its own: the executor bounds how many calls run, and a thread left behind must cost nobody else.
+                limiter=trio.CapacityLimiter(1),
             )
         if inspect.isawaitable(result):  # also of a plain function around an async one
             result = await result
