@@ -30,6 +30,8 @@ class Account:
     session_id: str
     run_id: str
     ledger: Ledger
+    """This run's."""
+    session_ledger: Ledger
     denials: list[Denial] = attrs.field(factory=list)
     started: float = attrs.field(factory=trio.current_time)
     _api_time: float = 0.0
@@ -50,6 +52,7 @@ class Account:
 
     def response(self, message_id: str, model: str, usage: Usage) -> float | None:
         """Book one response; its cost in USD, or None if the price is unknown."""
+        self.session_ledger.record(message_id, model, usage)
         return self.ledger.record(message_id, model, usage)
 
     def result(

@@ -23,15 +23,16 @@ from atrio.runtime.events import RunStarted
 from atrio.runtime.journal import journal_path, results_folder
 from atrio.runtime.ledger import Ledger
 from atrio.runtime.mailbox import Address, Inbox, open_mailbox
-from atrio.runtime.messages import ToolUseBlock, UserMessage
+from atrio.runtime.messages import UserMessage
 from atrio.runtime.model import Provider
 from atrio.runtime.prices import Catalogue
 from atrio.runtime.records import ToolStartRecord
 from atrio.runtime.state import Limits, LoopState, derive_id
 from atrio.runtime.supervisor import ChildSpec, Restart
 from atrio.runtime.tool import FileState, Progress, Tool, ToolContext, Workspace
-from atrio.tools.permissions import Decision, Rules, decide_permission
+from atrio.tools.permissions import Decision, decide_permission
 from atrio.tools.registry import Toolbox
+from atrio.tools.rules import Rules, parse_rule_list
 
 from .account import Account
 from .agent import Agent
@@ -39,6 +40,7 @@ from .broadcaster import Broadcaster
 from .call import CallPipeline, CanUseTool
 from .dependencies import Dependencies
 from .executor import Executor
+from .gate import gate_for
 from .http import HttpPool
 from .loop import History, Loop
 from .protocol import LoopInput, ModelCall, RunCall
@@ -88,6 +90,7 @@ class Parts:
                 session_id=self.session_id,
                 cwd=self.workspace.cwd,
                 durability=self.config.durability,
+                redactor=self.config.redactor(),
                 now=self.deps.now,
             ),
             restart=Restart.TRANSIENT,
@@ -131,7 +134,12 @@ class Parts:
             recorder=self.recorder,
             bus=self.bus,
             requests=self.requests,
-            account=Account(session_id=self.session_id, run_id=run_id, ledger=self.ledger),
+            account=Account(
+                session_id=self.session_id,
+                run_id=run_id,
+                ledger=Ledger(self.ledger.catalogue),
+                session_ledger=self.ledger,
+            ),
             history=history,
             deps=self.deps,
         )
@@ -157,7 +165,15 @@ class Parts:
             max_event_bytes=self.config.max_event_bytes,
             jitter=self.deps.jitter,
         )
-        return Streamer(inbox=inbox, loop=loop, pool=self.pool, provider=self.provider, board=board, settings=settings)
+        return Streamer(
+            inbox=inbox,
+            loop=loop,
+            pool=self.pool,
+            provider=self.provider,
+            board=board,
+            gate=gate_for(self.provider.endpoint),
+            settings=settings,
+        )
 
     def _permission(self, tool: Tool, input: Any, ctx: ToolContext) -> Decision:
         return decide_permission(tool, input, ctx, self.rules, self.agent.permission_mode)
@@ -198,7 +214,7 @@ def assemble(
     config = config if config is not None else Config.from_env(os.environ, cwd=workspace.cwd)
     session = _session_id(session_id) if session_id is not None else deps.new_id()
     toolbox = Toolbox(agent.tools)
-    rules = config.rules(agent)
+    rules = _rules(agent, config)
     provider = AnthropicProvider.from_config(config)
     prepare_home(config)
     recorder: Address[Append]
@@ -222,6 +238,15 @@ def assemble(
         requests=RequestBuilder.for_session(agent, toolbox, cwd=workspace.cwd, today=deps.now().date()),
         files={},
         environ={name: value for name, value in os.environ.items() if name not in _SECRETS},
+    )
+
+
+def _rules(agent: Agent, config: Config) -> Rules:
+    settings = config.settings
+    return Rules(
+        allow=(*parse_rule_list(settings.allow), *parse_rule_list(agent.allowed_tools)),
+        deny=(*parse_rule_list(settings.deny), *parse_rule_list(agent.disallowed_tools)),
+        ask=parse_rule_list(settings.ask),
     )
 
 

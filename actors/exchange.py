@@ -7,8 +7,9 @@ This is where bytes become items: the decoder and the assembler are pure, httpx 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from typing import cast
 
 import attrs
 import httpx
@@ -110,7 +111,7 @@ class Exchange:
         decoder = EventStreamDecoder(max_event_bytes=self.max_event_bytes)
         assembler = self.provider.assembler()
         plain = response.headers.get("content-encoding", "identity") == "identity"
-        chunks = response.aiter_raw() if plain else response.aiter_bytes()
+        chunks = cast("AsyncGenerator[bytes]", response.aiter_raw() if plain else response.aiter_bytes())
         with trio.CancelScope() as tail:
             async with aclosing(chunks):
                 async for chunk in chunks:
@@ -178,7 +179,7 @@ class Exchange:
     async def _body(self, response: httpx.Response, limit: int) -> bytes:
         parts: list[bytes] = []
         size = 0
-        async with aclosing(response.aiter_bytes()) as chunks:
+        async with aclosing(cast("AsyncGenerator[bytes]", response.aiter_bytes())) as chunks:
             async for chunk in chunks:
                 self.pulse.beat(progress=True)
                 parts.append(chunk)

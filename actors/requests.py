@@ -66,6 +66,9 @@ class RequestBuilder:
 
 def _system(agent: Agent, cwd: Path, today: date) -> tuple[str, ...]:
     static = agent.system_prompt if agent.system_prompt is not None else SYSTEM_PROMPT
-    environment = f"Environment:\n- working directory: {cwd}\n- platform: {platform.system().lower()}\n- date: {today.isoformat()}"
+    environment = (
+        f"Environment:\n- working directory: {cwd}\n"
+        f"- platform: {platform.system().lower()}\n- date: {today.isoformat()}"
+    )
     parts = [static, environment if agent.system_prompt is None else None, agent.append_system_prompt]
     return tuple(part for part in parts if part)

@@ -40,7 +40,7 @@ class Pulse:
 
     limits: IdleLimits
     scope: trio.CancelScope
-    warn: Callable[[Stalled], None]
+    warn: Callable[[Stalled], object]
     last_byte: float
     last_event: float
     opened: bool = False
@@ -94,7 +94,7 @@ class PulseBoard:
         self._changed_send, self._changed_receive = trio.open_memory_channel[None](1)
 
     @contextmanager
-    def watching(self, limits: IdleLimits, warn: Callable[[Stalled], None]) -> Iterator[Pulse]:
+    def watching(self, limits: IdleLimits, warn: Callable[[Stalled], object]) -> Iterator[Pulse]:
         """Guard the block: it is cancelled, and left normally with ``pulse.fired`` set, when it falls silent."""
         now = trio.current_time()
         with trio.CancelScope() as scope:

@@ -13,7 +13,7 @@ from . import notes
 from .actions import Action, Finish, Prepare, Publish, Transition, Write
 from .backoff import Position
 from .events import MessageWithdrawn, ToolEnded, TurnEnded, UserMessageAdded
-from .messages import Block, TextBlock, ToolResultBlock, UserMessage, UserOrigin
+from .messages import TextBlock, ToolResultBlock, UserMessage, UserOrigin
 from .model import ModelFailure
 from .records import ResponseEndRecord, ResultRecord, UserRecord, WithdrawRecord
 from .result import TerminalReason
@@ -40,20 +40,7 @@ def conclude_response(state: LoopState, failure: ModelFailure | None = None) -> 
     What was complete is kept either way; calls that had completed run and the loop goes on.
     """
     turn = state.turn
-    ended: tuple[Action, ...] = (
-        Write(
-            (
-                ResponseEndRecord(
-                    uuid=derive_id(state.run_id, turn.request, "end"),
-                    message_id=turn.message_id,
-                    model=turn.model,
-                    stop_reason=turn.stop_reason,
-                    usage=turn.usage,
-                    incomplete=failure is not None,
-                ),
-            )
-        ),
-    )
+    ended = (_response_end(state, incomplete=failure is not None),)
     if turn.open_calls:
         return Transition(attrs.evolve(state, phase=Phase.TOOLS), ended)
     if turn.calls:
@@ -72,17 +59,29 @@ def conclude_response(state: LoopState, failure: ModelFailure | None = None) -> 
     return finish(kept, TerminalReason.COMPLETED).prefixed(*ended)
 
 
+def _response_end(state: LoopState, *, incomplete: bool) -> Action:
+    turn = state.turn
+    record = ResponseEndRecord(
+        uuid=derive_id(state.run_id, turn.request, "end"),
+        message_id=turn.message_id,
+        model=turn.model,
+        stop_reason=turn.stop_reason,
+        usage=turn.usage,
+        incomplete=incomplete,
+    )
+    return Write((record,))
+
+
 def after_tools(state: LoopState) -> Transition:
     """Every call of the turn has its result: they join the history together with the response."""
     turn = state.turn
-    extra: tuple[Block, ...] = ()
-    if any(block.type == "tool_use" for block in turn.incomplete):
-        extra = (TextBlock(notes.cut_calls(turn.incomplete)),)
-    results = results_message(state, extra)
-    messages = (*state.messages, assistant_message(state, turn.blocks), results)
+    messages = (*state.messages, assistant_message(state, turn.blocks), results_message(state))
     state = attrs.evolve(
         state, messages=messages, pauses=0, max_output_tokens_recovery_count=0, max_output_tokens_override=None
     )
+    if any(block.type == "tool_use" for block in turn.incomplete):
+        note = hidden_message(state, "recovery", notes.cut_calls(turn.incomplete), "cut")
+        state = attrs.evolve(state, queued=(note, *state.queued))
     return _next_turn(state)
 
 
@@ -206,6 +205,8 @@ def settle(state: LoopState, text: str, *, mark: str | None) -> tuple[LoopState,
     actions: list[Action] = []
     turn = state.turn
     in_response = state.phase in (Phase.STREAM, Phase.TOOLS)
+    if state.phase is Phase.STREAM and (turn.calls or turn.position >= Position.COMMITTED):
+        actions.append(_response_end(state, incomplete=True))
     if in_response and turn.calls:
         for call in turn.open_calls:
             block = ToolResultBlock(call.block.id, text, is_error=True)

@@ -35,7 +35,7 @@ from .observations import (
     ResponseRestarted,
     SetupFailed,
 )
-from .records import BlockRecord, ResultRecord, UserRecord
+from .records import BlockRecord, ResultRecord, RunStartRecord, UserRecord
 from .result import TerminalReason
 from .state import Call, LoopState, Phase, Turn, block_id, derive_id, result_id
 
@@ -86,9 +86,10 @@ def _expect(state: LoopState, phase: Phase, observation: Observation) -> LoopSta
 def _accept(state: LoopState, observation: InputAccepted) -> Transition:
     _expect(state, Phase.START, observation)
     message = observation.message
+    started = RunStartRecord(uuid=derive_id(state.run_id, "run", "start"), run_id=state.run_id, model=state.model)
     return Transition(
         attrs.evolve(state, phase=Phase.PREPARE, messages=(*state.messages, message)),
-        (Write((UserRecord(message=message),), sync=True), Prepare()),
+        (Write((started, UserRecord(message=message)), sync=True), Prepare()),
     )
 
 

@@ -189,7 +189,7 @@ def assistant_message(state: LoopState, blocks: tuple[Block, ...]) -> AssistantM
     """This turn's response as a message of the history."""
     turn = state.turn
     return AssistantMessage(
-        uuid=derive_id(state.run_id, turn.request, "assistant"),
+        uuid=block_id(state, 0),
         message_id=turn.message_id,
         model=turn.model or state.model,
         content=blocks,
@@ -198,7 +198,7 @@ def assistant_message(state: LoopState, blocks: tuple[Block, ...]) -> AssistantM
     )
 
 
-def results_message(state: LoopState, extra: tuple[Block, ...] = ()) -> UserMessage:
+def results_message(state: LoopState) -> UserMessage:
     """The user message that answers every call of this turn, in call order."""
     turn = state.turn
     results = tuple(call.result for call in turn.calls if call.result is not None)
@@ -208,7 +208,7 @@ def results_message(state: LoopState, extra: tuple[Block, ...] = ()) -> UserMess
     first = turn.calls[0].block.id
     return UserMessage(
         uuid=result_id(state, first),
-        content=(*results, *extra),
+        content=results,
         origin="tool_results",
         details=details,
     )

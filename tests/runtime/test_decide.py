@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -410,6 +411,7 @@ STEPS = st.lists(
 def test_whatever_comes_the_history_is_valid_and_the_end_is_one(steps: list[str], max_turns: int) -> None:
     machine = Machine(max_turns=max_turns).begin()
     calls = 0
+    numbers = itertools.count()
     for step in steps:
         if machine.state.phase is Phase.TERMINAL:
             break
@@ -440,7 +442,7 @@ def test_whatever_comes_the_history_is_valid_and_the_end_is_one(steps: list[str]
                 number = machine.state.turn.request
                 machine.feed(ResponseOpened(request=number, message_id=f"r{calls}", model="m", usage=Usage()))
             case "steer":
-                machine.feed(steer(str(len(machine.actions))))
+                machine.feed(steer(str(next(numbers))))
             case "interrupt":
                 machine.feed(Interrupted(reason="i", during=machine.state.phase))
             case "down":

@@ -1,0 +1,286 @@
+"""The Anthropic Messages API: requests out, failures in. Pure; the streamer moves the bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import attrs
+import httpx
+import orjson
+
+from atrio.runtime.apierrors import error_object, failure_from_error, kind_of_status
+from atrio.runtime.assembler import MessageAssembler, body_items
+from atrio.runtime.config import Config
+from atrio.runtime.errors import ConfigError
+from atrio.runtime.messages import JsonObject
+from atrio.runtime.model import FailureKind, HttpRequest, ModelFailure, ModelRequest, StreamItem
+from atrio.runtime.wirejson import without_surrogates
+
+__all__ = ["DEFAULT_BASE_URL", "AnthropicProvider"]
+
+DEFAULT_BASE_URL = "https://api.anthropic.com"
+API_VERSION = "2023-06-01"
+
+_CACHE = {"type": "ephemeral"}
+_EXCERPT = 300
+
+
+def _user_agent() -> str:
+    try:
+        return f"atrio/{version('atrio')}"
+    except PackageNotFoundError:
+        return "atrio"
+
+
+@attrs.frozen(kw_only=True)
+class AnthropicProvider:
+    """
+    One endpoint and one key.
+
+    Args:
+        base_url: with or without ``/v1``; the default is the public API.
+        api_key: sent as ``x-api-key``.
+        auth_token: sent as a bearer token (gateways). Both may be set.
+        caching: set the four cache breakpoints.
+    """
+
+    base_url: str = DEFAULT_BASE_URL
+    api_key: str | None = attrs.field(default=None, repr=False)
+    auth_token: str | None = attrs.field(default=None, repr=False)
+    betas: tuple[str, ...] = ()
+    caching: bool = True
+    name: str = "anthropic"
+    url: str = attrs.field(init=False)
+    endpoint: str = attrs.field(init=False)
+    _headers: Mapping[str, str] = attrs.field(init=False, repr=False)
+
+    @url.default
+    def _join_url(self) -> str:
+        base = self.base_url.rstrip("/")
+        return f"{base}/messages" if base.endswith("/v1") else f"{base}/v1/messages"
+
+    @endpoint.default
+    def _name_endpoint(self) -> str:
+        key = hashlib.sha256(f"{self.api_key}\0{self.auth_token}".encode()).hexdigest()[:16]
+        return f"{self.url}#{key}"
+
+    @_headers.default
+    def _fixed_headers(self) -> Mapping[str, str]:
+        headers = {
+            "accept": "application/json",
+            # A compressor between us and the model holds back small events.
+            "accept-encoding": "identity",
+            "anthropic-version": API_VERSION,
+            "content-type": "application/json",
+            "user-agent": _user_agent(),
+        }
+        if self.api_key:
+            headers["x-api-key"] = self.api_key
+        if self.auth_token:
+            headers["authorization"] = f"Bearer {self.auth_token}"
+        return headers
+
+    @classmethod
+    def from_config(cls, config: Config) -> AnthropicProvider:
+        """
+        The provider that the configuration names.
+
+        Raises:
+            ConfigError: no key for the public API, or an address that is none.
+        """
+        base = config.base_url or DEFAULT_BASE_URL
+        _check_url(base)
+        if config.base_url is None and not (config.api_key or config.auth_token):
+            raise ConfigError(
+                "ANTHROPIC_API_KEY",
+                "no key for the model API is set",
+                "set ANTHROPIC_API_KEY, or point ANTHROPIC_BASE_URL at a compatible server, "
+                "or try atrio without any key: atrio demo",
+            )
+        for variable, key in (("ANTHROPIC_API_KEY", config.api_key), ("ANTHROPIC_AUTH_TOKEN", config.auth_token)):
+            if key is not None and not re.fullmatch(r"[\x21-\x7e]+", key):
+                raise ConfigError(variable, "it holds characters that no key has", "copy the key again, without spaces")
+        return cls(base_url=base, api_key=config.api_key, auth_token=config.auth_token)
+
+    # --- out --------------------------------------------------------------------------------------
+
+    def http_request(self, request: ModelRequest, *, stream: bool) -> HttpRequest:
+        """The request as bytes."""
+        body = self._body(request, stream)
+        headers = dict(self._headers)
+        betas = dict.fromkeys((*self.betas, *request.betas))
+        if betas:
+            headers["anthropic-beta"] = ",".join(betas)
+        return HttpRequest(url=self.url, headers=headers, body=_encode(body))
+
+    def _body(self, request: ModelRequest, stream: bool) -> JsonObject:
+        body: JsonObject = {"model": request.model, "max_tokens": request.max_tokens}
+        if request.system:
+            body["system"] = self._system(request.system)
+        if request.tools:
+            body["tools"] = self._tools(request.tools)
+        body["messages"] = self._messages(request.messages)
+        if request.thinking is not None:
+            body["thinking"] = request.thinking
+        body.update(request.extra)
+        if stream:
+            body["stream"] = True
+        return body
+
+    def _system(self, parts: Sequence[str]) -> list[JsonObject]:
+        blocks: list[JsonObject] = [{"type": "text", "text": part} for part in parts]
+        return self._marked(blocks)
+
+    def _tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
+        return self._marked(list(tools))
+
+    def _messages(self, messages: Sequence[JsonObject]) -> list[JsonObject]:
+        """
+        Breakpoints on the last two user messages: the last so that the next request finds all of this one, the one
+        before since a long turn may lie farther back than the API looks.
+        """
+        marked = list(messages)
+        if not self.caching:
+            return marked
+        left = 2
+        for position in range(len(marked) - 1, -1, -1):
+            if left == 0:
+                break
+            message = marked[position]
+            if message["role"] == "user" and message["content"]:
+                marked[position] = {**message, "content": self._marked(list(message["content"]))}
+                left -= 1
+        return marked
+
+    def _marked(self, blocks: list[JsonObject]) -> list[JsonObject]:
+        if self.caching and blocks and "cache_control" not in blocks[-1]:
+            blocks[-1] = {**blocks[-1], "cache_control": _CACHE}
+        return blocks
+
+    # --- in ---------------------------------------------------------------------------------------
+
+    def assembler(self) -> MessageAssembler:
+        return MessageAssembler()
+
+    def parse_body(self, body: bytes) -> Sequence[StreamItem]:
+        return body_items(body)
+
+    def classify(self, status: int, headers: Mapping[str, str], body: bytes, *, now: float) -> ModelFailure:
+        """What an HTTP error means."""
+        request_id = headers.get("request-id") or headers.get("x-request-id")
+        if 300 <= status < 400:
+            return ModelFailure(
+                kind=FailureKind.INVALID_REQUEST,
+                message=f"{self.url} redirects to {headers.get('location', 'nowhere')}; put the final address into "
+                "ANTHROPIC_BASE_URL",
+                retryable=False,
+                status=status,
+                request_id=request_id,
+            )
+        error = _error_in(body)
+        type_name, message = error if error is not None else ("", self._describe(status, body))
+        wanted = headers.get("x-should-retry", "").strip().lower()
+        failure = failure_from_error(
+            type_name,
+            message,
+            status=status,
+            retry_after=_retry_after(headers, now) or _reset_after(status, headers, now),
+            request_id=request_id,
+            should_retry={"true": True, "false": False}.get(wanted),
+        )
+        if status == 200:
+            return attrs.evolve(failure, kind=FailureKind.MALFORMED)
+        return failure
+
+    def _describe(self, status: int, body: bytes) -> str:
+        text = _plain(body.decode("utf-8", "replace"))
+        excerpt = f": {text[:_EXCERPT]}" if text else " and no text"
+        if kind_of_status(status) is FailureKind.NOT_FOUND:
+            return f"there is no Messages API at {self.url} (HTTP 404{excerpt}); check ANTHROPIC_BASE_URL"
+        return f"the model server answered HTTP {status}{excerpt}"
+
+
+def _check_url(text: str) -> None:
+    remedy = "give an address such as http://127.0.0.1:8000"
+    try:
+        url = httpx.URL(text)
+    except (httpx.InvalidURL, ValueError) as error:
+        raise ConfigError("ANTHROPIC_BASE_URL", f"{text!r} is no address: {error}", remedy) from None
+    if url.scheme not in ("http", "https") or not url.host:
+        raise ConfigError("ANTHROPIC_BASE_URL", f"{text!r} is no http or https address", remedy)
+
+
+def _encode(body: JsonObject) -> bytes:
+    try:
+        return orjson.dumps(body)
+    except TypeError:
+        # Half surrogate pairs (a tool's file name, a prompt's bytes) can't be encoded; lose the half, not the request.
+        return orjson.dumps(without_surrogates(body))
+
+
+def _error_in(body: bytes) -> tuple[str, str] | None:
+    try:
+        return error_object(orjson.loads(body))
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _plain(text: str) -> str:
+    """The words of an HTML error page."""
+    if "<" in text:
+        text = re.sub(r"(?is)<(script|style).*?</\1>|<[^>]*>", " ", text[:20_000])
+    return " ".join(text.split())
+
+
+def _retry_after(headers: Mapping[str, str], now: float) -> float | None:
+    """Seconds, from milliseconds, seconds or a date; what is none of these, or in the past, says nothing."""
+    wait = _number(headers.get("retry-after-ms"))
+    if wait is not None:
+        return wait / 1000
+    text = headers.get("retry-after", "").strip()
+    wait = _number(text)
+    if wait is None and text:
+        try:
+            moment = parsedate_to_datetime(text)
+        except (TypeError, ValueError):
+            return None
+        wait = _seconds_until(moment, now)
+    return wait
+
+
+def _reset_after(status: int, headers: Mapping[str, str], now: float) -> float | None:
+    """A rate limit without ``retry-after``: until the exhausted allowance is full again."""
+    if status != 429:
+        return None
+    waits: list[float] = []
+    for name, text in headers.items():
+        if name.startswith("anthropic-ratelimit-") and name.endswith("-reset"):
+            if headers.get(name.removesuffix("-reset") + "-remaining", "0").strip() != "0":
+                continue
+            try:
+                moment = datetime.fromisoformat(text.strip())
+            except ValueError:
+                continue
+            wait = _seconds_until(moment, now)
+            if wait is not None:
+                waits.append(wait)
+    return max(waits, default=None)
+
+
+def _seconds_until(moment: datetime, now: float) -> float | None:
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    wait = moment.timestamp() - now
+    return wait if wait > 0 else None
+
+
+def _number(text: Any) -> float | None:
+    if not isinstance(text, str) or not re.fullmatch(r"\s*\d{1,9}(\.\d{1,9})?\s*", text):
+        return None
+    return float(text) or None

@@ -1,0 +1,100 @@
+"""
+Group commit: one ``fdatasync`` round at a time for all journals of the process.
+
+Whoever wants to be durable while a round is under way joins the next one, so that two hundred sessions share a
+thread hop and the disk sees each file once a round.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import attrs
+import trio
+
+__all__ = ["GroupCommit", "group_commit"]
+
+
+@attrs.define(eq=False)
+class _Ticket:
+    fd: int
+    done: bool = False
+    error: OSError | None = None
+
+
+@attrs.define(eq=False)
+class GroupCommit:
+    """One for each Trio run; see `group_commit`. ``rounds`` and ``commits`` count what it did."""
+
+    rounds: int = 0
+    commits: int = 0
+    _waiting: list[_Ticket] = attrs.field(factory=list)
+    _leading: bool = False
+    _round_over: trio.Event = attrs.field(factory=trio.Event)
+    _limiter: trio.CapacityLimiter = attrs.field(factory=lambda: trio.CapacityLimiter(1))
+
+    async def sync(self, fd: int) -> None:
+        """
+        Wait until what was written to ``fd`` is on disk.
+
+        Cancelled: it may be, or not. The descriptor must stay open until this returns.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        ticket = _Ticket(fd)
+        self._waiting.append(ticket)
+        try:
+            while not ticket.done:
+                if self._leading:
+                    await self._round_over.wait()
+                else:
+                    await self._lead()
+        finally:
+            if not ticket.done and ticket in self._waiting:
+                self._waiting.remove(ticket)
+        if ticket.error is not None:
+            raise ticket.error
+
+    async def _lead(self) -> None:
+        """One round: everything that waits now."""
+        group, self._waiting = self._waiting, []
+        self._leading = True
+        self.rounds += 1
+        self.commits += len(group)
+        try:
+            # Never abandoned: the descriptors must not be closed under the thread.
+            errors = await trio.to_thread.run_sync(_sync_all, [ticket.fd for ticket in group], limiter=self._limiter)
+            for ticket, error in zip(group, errors, strict=True):
+                ticket.done, ticket.error = True, error
+        finally:
+            self._waiting = [ticket for ticket in group if not ticket.done] + self._waiting
+            self._leading = False
+            self._round_over.set()
+            self._round_over = trio.Event()
+
+
+def _sync_all(fds: Sequence[int]) -> list[OSError | None]:
+    outcomes: dict[int, OSError | None] = {}
+    for fd in fds:
+        if fd not in outcomes:
+            try:
+                os.fdatasync(fd)
+                outcomes[fd] = None
+            except OSError as error:
+                outcomes[fd] = error
+    return [outcomes[fd] for fd in fds]
+
+
+_commit: trio.lowlevel.RunVar[GroupCommit] = trio.lowlevel.RunVar("atrio_group_commit")
+
+
+def group_commit() -> GroupCommit:
+    """The group commit of this Trio run."""
+    try:
+        return _commit.get()
+    except LookupError:
+        commit = GroupCommit()
+        _commit.set(commit)
+        return commit

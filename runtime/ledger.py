@@ -1,0 +1,71 @@
+"""Usage and cost, summed over responses. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from .messages import Usage
+from .prices import Catalogue
+from .result import ModelUsage
+
+__all__ = ["Ledger"]
+
+
+@attrs.define(eq=False)
+class Ledger:
+    """
+    Each response counts once, by its message id: a later record of the same one replaces the earlier.
+
+    A cost is None as soon as one response's price or usage is unknown: a sum that leaves something out is wrong.
+    """
+
+    catalogue: Catalogue
+    _responses: dict[str, tuple[str, Usage, float | None]] = attrs.field(factory=dict)
+    _models: dict[str, ModelUsage] = attrs.field(factory=dict)
+
+    def record(self, message_id: str, model: str, usage: Usage) -> float | None:
+        """Book a response; returns its cost in USD, None if unknown."""
+        info = self.catalogue.find(model)
+        cost = info.cost(usage) if info is not None and usage.reported else None
+        known = message_id in self._responses
+        self._responses[message_id] = (model, usage, cost)
+        if known:
+            self._models = {}
+            for name, each, price in self._responses.values():
+                self._add(name, each, price)
+        else:
+            self._add(model, usage, cost)
+        return cost
+
+    def _add(self, model: str, usage: Usage, cost: float | None) -> None:
+        info = self.catalogue.find(model)
+        so_far = self._models.get(model) or ModelUsage(
+            context_window=info.context_window if info else None,
+            max_output_tokens=info.max_output_tokens if info else None,
+        )
+        self._models[model] = attrs.evolve(
+            so_far, usage=so_far.usage + usage, cost_usd=_sum(so_far.cost_usd, cost), requests=so_far.requests + 1
+        )
+
+    @property
+    def usage(self) -> Usage:
+        """The sum over all responses."""
+        return sum((entry.usage for entry in self._models.values()), Usage())
+
+    @property
+    def by_model(self) -> Mapping[str, ModelUsage]:
+        return dict(self._models)
+
+    @property
+    def cost_usd(self) -> float | None:
+        """USD; 0 before the first response, None once one's cost is unknown."""
+        total: float | None = 0.0
+        for entry in self._models.values():
+            total = _sum(total, entry.cost_usd)
+        return total
+
+
+def _sum(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a + b
