@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from atrio.runtime.history import check
 from atrio.runtime.messages import Message
 
 __all__ = ["check_history"]
@@ -15,8 +16,6 @@ def check_history(messages: Sequence[Message]) -> None:
 
     Raises AssertionError that lists everything wrong.
     """
-    from atrio.runtime.history import check  # only here: the history's rules are no part of a scripted model
-
     problems = check(messages)
     if problems:
         raise AssertionError("the history is not valid:\n" + "\n".join(f"- {problem}" for problem in problems))

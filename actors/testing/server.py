@@ -51,8 +51,14 @@ async def serving(model: ScriptedModel, *, port: int = 0) -> AsyncIterator[str]:
             finally:
                 nursery.cancel_scope.cancel(reason="the block that served the scripted model has ended")
     except BaseExceptionGroup as group:
-        inner = collapse(group)
-        raise inner from inner.__cause__
+        # The block's own error, not a group of one around it; what it was raised from stays as it is.
+        error = collapse(group)
+        context = error.__context__
+        try:
+            raise error
+        finally:
+            error.__context__ = context
+            del error, context
 
 
 @attrs.frozen(kw_only=True)
