@@ -40,8 +40,6 @@ _CUT_ESCAPE: Final = re.compile(
     r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}|\][^\x07\x1b]{0,4096}\x1b?|[ -/]{0,8})\Z",
 )
 
-_files: Final = trio.CapacityLimiter(4)
-
 
 @attrs.define(eq=False)
 class TextCleaner:
@@ -80,6 +78,7 @@ class OutputCollector:
     total_chars: int = attrs.field(init=False, default=0)
     file_error: str | None = attrs.field(init=False, default=None)
     file_full: bool = attrs.field(init=False, default=False)
+    _limiter: trio.CapacityLimiter = attrs.field(init=False, factory=lambda: trio.CapacityLimiter(1))
     _cleaner: TextCleaner = attrs.field(init=False, factory=TextCleaner)
     _head: list[str] = attrs.field(init=False, factory=list)
     _tail: str = attrs.field(init=False, default="")
@@ -164,7 +163,7 @@ class OutputCollector:
             data += f"\n[... cut here: this file is limited to {self.file_limit_bytes:,} bytes]\n".encode()
         begin = not self._written_bytes
         self._written_bytes += len(data)
-        self.file_error = await trio.to_thread.run_sync(_write, self.path, data, begin, limiter=_files)
+        self.file_error = await trio.to_thread.run_sync(_write, self.path, data, begin, limiter=self._limiter)
 
 
 def _write(path: Path, data: bytes, begin: bool) -> str | None:

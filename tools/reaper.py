@@ -14,6 +14,7 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -33,9 +34,13 @@ LONGEST_PAUSE: Final = 0.05
 """Seconds between two looks: short at first, as most processes end at once, then easy on the processor."""
 
 SCAN_TRIES: Final = 4
-"""Scans in a row while processes come and go: one that forked and ended during a scan may have left a child unseen."""
+"""
+Scans in a row while it is uncertain that nobody is left. A process that forked and ended during a scan may have left
+a child unseen, and one in the middle of ``execve`` has no environment to look into.
+"""
 
-_scans: Final = trio.CapacityLimiter(4)
+SCAN_PAUSE: Final = 0.001
+"""Seconds between them; an ``execve`` takes less."""
 
 
 @attrs.frozen
@@ -60,14 +65,10 @@ class _Status:
     """What /proc says of one process."""
 
     member: Member
-    state: str
+    ended: bool
     parent: int
     group: int
     session: int
-
-    @property
-    def ended(self) -> bool:
-        return self.state in "ZX"
 
 
 @attrs.define(eq=False)
@@ -87,6 +88,8 @@ class ProcessTree:
     _started: int | None = attrs.field(init=False)
     _known: set[Member] = attrs.field(init=False, factory=set)
     _asked: dict[Member, str] = attrs.field(init=False, factory=dict)
+    _unsure: bool = attrs.field(init=False, default=False)
+    """The last scan may have missed somebody."""
 
     @_started.default
     def _look_up_start(self) -> int | None:
@@ -103,9 +106,10 @@ class ProcessTree:
         sweep = self._sweep if self._started is not None else self._sweep_group
         deadline = trio.current_time() + grace
         pause = FIRST_PAUSE
+        limiter = trio.CapacityLimiter(1)
         while True:
             late = trio.current_time() >= deadline
-            left = await trio.to_thread.run_sync(sweep, late, limiter=_scans)
+            left = await trio.to_thread.run_sync(sweep, late, limiter=limiter)
             self.reap()
             if not left or trio.current_time() >= deadline + KILL_LIMIT:
                 return Stopped(names=tuple(self._asked.values()), survivors=tuple(member.name for member in left))
@@ -122,27 +126,28 @@ class ProcessTree:
         return members
 
     def _scan(self) -> list[Member]:
-        for _ in range(SCAN_TRIES):
-            table, settled = self._read_table()
-            members = self._select(table)
-            if members or settled:
+        for attempt in range(SCAN_TRIES):
+            if attempt:
+                time.sleep(SCAN_PAUSE)
+            self._unsure = False
+            members = self._select(self._read_table())
+            if members or not self._unsure:
                 return members
         return []
 
-    def _read_table(self) -> tuple[dict[int, _Status], bool]:
-        """The processes no older than the leader, and whether none of them ended meanwhile."""
+    def _read_table(self) -> dict[int, _Status]:
+        """The processes no older than the leader."""
         assert self._started is not None
         table: dict[int, _Status] = {}
-        settled = True
         for entry in os.listdir("/proc"):
             if not entry.isdecimal():
                 continue
             status = _read_status(int(entry))
             if status is None:
-                settled = False
+                self._unsure = True
             elif status.member.started >= self._started:
                 table[status.member.pid] = status
-        return table, settled
+        return table
 
     def _select(self, table: dict[int, _Status]) -> list[Member]:
         inside = {pid for pid, status in table.items() if self._is_member(status)}
@@ -162,7 +167,11 @@ class ProcessTree:
     def _is_member(self, status: _Status) -> bool:
         if self.leader in (status.member.pid, status.group, status.session) or status.member in self._known:
             return True
-        return not status.ended and _environment_holds(status.member.pid, self.token)
+        if status.ended:
+            return False
+        environment = _read_file(f"/proc/{status.member.pid}/environ")
+        self._unsure |= environment == b""
+        return environment is not None and self.token.encode() in environment
 
     def _bury(self, status: _Status) -> None:
         """Orphans come to us where we are process 1 of a container; nobody else would collect them."""
@@ -191,17 +200,14 @@ def _read_status(pid: int) -> _Status | None:
     front, _, back = data.rpartition(b")")
     fields = back.split()
     name = front.partition(b"(")[2].decode("utf-8", "replace")
-    return _Status(
-        Member(pid, int(fields[19]), name), fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[3])
-    )
+    member = Member(pid, int(fields[19]), name)
+    # With more than one thread, only the first one is dead, and the process lives on.
+    ended = fields[0] in (b"Z", b"X") and int(fields[17]) <= 1
+    return _Status(member, ended, int(fields[1]), int(fields[2]), int(fields[3]))
 
 
-def _environment_holds(pid: int, token: str) -> bool:
-    return token.encode() in _read_file(f"/proc/{pid}/environ")
-
-
-def _read_file(path: str) -> bytes:
-    """A file of /proc; empty where the process is gone or belongs to somebody else."""
+def _read_file(path: str) -> bytes | None:
+    """A file of /proc; None where the process is gone or belongs to somebody else."""
     parts: list[bytes] = []
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -211,7 +217,7 @@ def _read_file(path: str) -> bytes:
         finally:
             os.close(descriptor)
     except OSError:
-        return b""
+        return None
     return b"".join(parts)
 
 

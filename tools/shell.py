@@ -130,7 +130,9 @@ async def _run_reporting(command: str, ctx: ToolContext, output: OutputCollector
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_report, ctx, output)
         try:
-            outcome = await run_command([_shell(), "-c", command], cwd=ctx.cwd, env=ctx.environ, on_output=output.add)
+            outcome = await run_command(
+                [_shell(), "-c", "--", command], cwd=ctx.cwd, env=ctx.environ, on_output=output.add
+            )
         except ToolError as error:  # raised below, where the nursery can't wrap it
             outcome = error
         nursery.cancel_scope.cancel(reason="the command has ended")

@@ -19,7 +19,7 @@ MAX_COMMAND_CHARS: Final = 32_768
 MAX_DEPTH: Final = 16
 
 _RESERVED_WORDS: Final = (
-    "if then else elif fi for while until do done case esac in select function time coproc { } [[ ]]"
+    "if then else elif fi for while until do done case esac in select function time coproc { } [[ ]] !"
 )
 RESERVED: Final = frozenset(_RESERVED_WORDS.split())
 _REDIRECT: Final = re.compile(r"(\d*)(<<<|<<|<&|<>|<|>&|>>|>\||>)|(&>>|&>)")
@@ -169,7 +169,7 @@ class _Reader:
     def _read_command(self) -> None:
         words: list[Word] = []
         redirects: list[Redirect] = []
-        negated = subshell = False
+        negated = subshell = named = False
         while True:
             self._skip_blanks()
             char = self._peek()
@@ -190,9 +190,10 @@ class _Reader:
                 word = self._read_word()
                 if not words and word.raw == "!" and not negated:
                     negated = True
-                elif all(earlier.is_assignment for earlier in words) and word.raw in RESERVED | {"!"}:
+                elif not named and word.raw in RESERVED:
                     raise NotUnderstood(f"compound command {word.raw}")
                 else:
+                    named = named or not word.is_assignment
                     words.append(word)
         if words or redirects:
             self.commands.append(SimpleCommand(words=tuple(words), redirects=tuple(redirects), negated=negated))
