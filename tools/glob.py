@@ -87,7 +87,7 @@ class Glob(Tool):
     async def run(self, input: GlobInput, ctx: ToolContext) -> ToolOutput:
         """Changes nothing, so nothing needs to be undone when it is cancelled."""
         root, pattern = _split(input, ctx.cwd)
-        hides = denied_reads(self.rules, ctx)
+        hides = denied_reads(self.name, self.rules, ctx)
         found = await search_in_thread(self.name, lambda stop: _find(root, pattern, ctx, hides, stop))
         return _output(found, input, ctx)
 

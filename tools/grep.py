@@ -115,7 +115,7 @@ class Grep(Tool):
     async def run(self, input: GrepInput, ctx: ToolContext) -> ToolOutput:
         """When cancelled, its process is gone when the cancellation goes on; nothing else needs to be undone."""
         regex = compile_pattern(input.pattern, ignore_case=input.ignore_case, multiline=input.multiline)
-        hides = denied_reads(self.rules, ctx)
+        hides = denied_reads(self.name, self.rules, ctx)
         listing = await search_in_thread(self.name, lambda stop: _list_files(input, ctx, hides, stop))
         limit = min(input.head_limit or MAX_LIMIT, MAX_LIMIT)
         found = await search_files(

@@ -61,7 +61,7 @@ def rule_regex(pattern: str, *, ignore_case: bool = False) -> re.Pattern[str]:
     """
     body = pattern.removesuffix("/**").rstrip("/")
     anchored = "/" in body or body != pattern.rstrip("/")
-    body = body.removeprefix("./").lstrip("/")
+    body = body.removeprefix("./").lstrip("/") or "**"
     start = "" if anchored else "(?:.*/)?"
     core = glob_regex(body, braces=False)
     return re.compile(f"(?s:{start}{core}(?:/.*)?)", re.IGNORECASE if ignore_case else 0)

@@ -17,7 +17,7 @@ import attrs
 from atrio.runtime.tool import Tool, ToolContext
 
 from .paths import is_inside, real_path
-from .rule_matching import allows_command, catches_command, matches_path, matches_text
+from .rule_matching import allows_command, catches_command, matches_text, path_matcher
 from .rules import Rule, Rules, parse_rule, parse_rule_list
 
 __all__ = [
@@ -112,17 +112,15 @@ def decide_permission(tool: Tool, input: Any, ctx: ToolContext, rules: Rules, mo
     return decision
 
 
-def denied_reads(rules: Rules, ctx: ToolContext) -> Callable[[Path], bool] | None:
+def denied_reads(tool: str, rules: Rules, ctx: ToolContext) -> Callable[[Path], bool] | None:
     """
-    Which absolute paths deny rules keep from being read: for tools that look at many files in one call.
+    Which absolute paths deny rules keep this tool from: for tools that look at many files in one call.
 
     None if there are no such rules. The test doesn't follow symlinks; give it the resolved path as well.
     """
-    patterns = [rule.specifier for rule in rules.deny if rule.tool == "Read" and rule.specifier is not None]
-    if not patterns:
-        return None
-    bases = ctx.workspace.roots
-    return lambda path: any(matches_path(pattern, path, bases, strict=True) for pattern in patterns)
+    patterns = [rule.specifier for rule in rules.deny if rule.names(tool) and rule.specifier is not None]
+    tests = [path_matcher(pattern, ctx.workspace.roots, strict=True) for pattern in patterns]
+    return (lambda path: any(test(path) for test in tests)) if tests else None
 
 
 def _by_rules_and_mode(call: _Call, rules: Rules, mode: PermissionMode) -> Decision | None:
@@ -139,8 +137,8 @@ def _by_rules_and_mode(call: _Call, rules: Rules, mode: PermissionMode) -> Decis
         return Decision(Behavior.ASK, f"The rule {rule} asks for approval of {subject}")
     if mode is PermissionMode.BYPASS:
         return Decision(Behavior.ALLOW, f"Permission mode {mode} allows {subject}.")
-    if rule := _allowing(rules.allow, call):
-        return Decision(Behavior.ALLOW, f"The rule {rule} allows {subject}.")
+    if allowing := _allowing(rules.allow, call):
+        return Decision(Behavior.ALLOW, f"Allowed by {', '.join(map(str, allowing))}: {subject}.")
     if mode is PermissionMode.ACCEPT_EDITS and call.tool.permission == "edit" and _is_plain_edit(call):
         return Decision(Behavior.ALLOW, f"Permission mode {mode} allows edits inside the workspace, so {subject}.")
     return None
@@ -173,32 +171,35 @@ def _first_caught(rules: Iterable[Rule], call: _Call) -> Rule | None:
             if call.text is not None and catches_command(rule.specifier, call.text):
                 return rule
         elif call.paths:
-            bases = call.ctx.workspace.roots
-            if any(matches_path(rule.specifier, path, bases, strict=True) for path in (*call.paths, *_real(call))):
+            caught = path_matcher(rule.specifier, call.ctx.workspace.roots, strict=True)
+            if any(caught(path) for path in (*call.paths, *_real(call))):
                 return rule
         elif call.text is not None and matches_text(rule.specifier, call.text):
             return rule
     return None
 
 
-def _allowing(rules: Iterable[Rule], call: _Call) -> Rule | None:
-    """A rule that allows the call, if the rules together allow all of it."""
+def _allowing(rules: Iterable[Rule], call: _Call) -> list[Rule]:
+    """The rules that allow the call: one that allows all of it, or else those that do so together."""
     relevant = [rule for rule in rules if rule.names(call.tool.name, *call.tool.aliases)]
-    bare = next((rule for rule in relevant if rule.specifier is None), None)
-    if bare is not None or not relevant:
-        return bare
-    specifiers = [rule.specifier for rule in relevant if rule.specifier is not None]
+    alone = next((rule for rule in relevant if _allow([rule], call)), None)
+    if alone is not None:
+        return [alone]
+    return relevant if len(relevant) > 1 and _allow(relevant, call) else []
+
+
+def _allow(rules: list[Rule], call: _Call) -> bool:
+    specifiers = [rule.specifier for rule in rules if rule.specifier is not None]
+    if len(specifiers) < len(rules):
+        return True
+    if call.paths and call.tool.name not in SHELL_TOOLS:
+        tests = [path_matcher(specifier, (call.ctx.cwd,)) for specifier in specifiers]
+        return all(any(test(path) for test in tests) for path in _real(call))
+    if call.text is None:
+        return False
     if call.tool.name in SHELL_TOOLS:
-        allowed = call.text is not None and allows_command(specifiers, call.text)
-        return relevant[0] if allowed else None
-    if call.paths:
-        base = (call.ctx.cwd,)
-        for path in _real(call):
-            if not any(matches_path(specifier, path, base) for specifier in specifiers):
-                return None
-        return relevant[0]
-    text = call.text
-    return next((r for r in relevant if r.specifier and text is not None and matches_text(r.specifier, text)), None)
+        return allows_command(specifiers, call.text)
+    return any(matches_text(specifier, call.text) for specifier in specifiers)
 
 
 def _real(call: _Call) -> list[Path]:

@@ -11,13 +11,13 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from .paths import MAGIC, literal_prefix, real_path, rule_regex
 
-__all__ = ["allows_command", "catches_command", "matches_path", "matches_text"]
+__all__ = ["allows_command", "catches_command", "matches_text", "path_matcher"]
 
 IGNORES_CASE: Final = sys.platform in ("darwin", "win32")
 
@@ -33,31 +33,29 @@ WRAPPED_TOKENS: Final = 64
 
 ASSIGNMENT: Final = re.compile(r"\w+\+?=.*", re.DOTALL)
 
-HARMLESS_REDIRECTION: Final = re.compile(r"(?:\d?>\s*&\s*\d|(?:\d|&)?>>?\s*/dev/null(?=[\s;|&)]|$))")
-
-SINGLE_QUOTED: Final = re.compile(r"'[^']*'")
-
-DOUBLE_QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
-
 
 # --- paths ----------------------------------------------------------------------------------------
 
 
-def matches_path(pattern: str, path: Path, bases: Iterable[Path], *, strict: bool = False) -> bool:
+def path_matcher(pattern: str, bases: Iterable[Path], *, strict: bool = False) -> Callable[[Path], bool]:
     """
-    Whether a path falls under a gitignore-like pattern.
+    The test whether an absolute path falls under a gitignore-like pattern.
 
     ``//x`` is absolute, ``~/x`` in the home folder, all else is relative to each of ``bases``. The pattern's leading
     folders may be symlinks. ``strict`` is for rules that restrict: a lone ``*`` or ``**`` then means all paths.
     """
     if strict and pattern in ("*", "**", "/**", "//**"):
-        return True
-    candidate = Path(os.path.normpath(path))
-    return any(
-        candidate.is_relative_to(root) and regex.fullmatch(candidate.relative_to(root).as_posix()) is not None
-        for base in bases
-        for root, regex in _anchored(pattern, base)
-    )
+        return lambda path: True
+    anchors = [anchor for base in bases for anchor in _anchored(pattern, base)]
+
+    def matches(path: Path) -> bool:
+        plain = Path(os.path.normpath(path))
+        return any(
+            plain.is_relative_to(root) and regex.fullmatch(plain.relative_to(root).as_posix()) is not None
+            for root, regex in anchors
+        )
+
+    return matches
 
 
 @functools.lru_cache(maxsize=1024)
@@ -106,15 +104,13 @@ def allows_command(patterns: Sequence[str], command: str) -> bool:
     Whether allow rules let this shell command run: one names exactly it, or each simple command in it matches one.
 
     A pattern is a whole text, ``prefix:*`` (the prefix as whole words), or a text with ``*``; a ``*`` at the end
-    begins at a word. Redirections into files and substitutions are not covered unless the pattern writes them out.
+    begins at a word. A substitution, and a redirection into a file (``> notes.txt``), is a command of its own.
     """
     command = command.strip()
     if any(pattern in ("*", ":*", command) for pattern in patterns):
         return True
     simple = _simple_commands(command)
-    if not simple or (_has_side_door(command) and not any(map(_has_side_door, simple))):
-        return False
-    return all(any(_allows(pattern, part) for pattern in patterns) for part in simple)
+    return simple is not None and all(any(_allows(pattern, part) for pattern in patterns) for part in simple)
 
 
 def catches_command(pattern: str, command: str) -> bool:
@@ -139,8 +135,6 @@ def _allows(pattern: str, part: str) -> bool:
     prefix = _prefix(pattern)
     if part in (pattern, prefix):
         return True
-    if _has_side_door(part) and not _has_side_door(pattern):
-        return False
     if prefix is not None:
         return part.startswith(prefix) and part[len(prefix)].isspace()
     if "*" not in pattern:
@@ -150,14 +144,6 @@ def _allows(pattern: str, part: str) -> bool:
         regex = re.compile(_glob(body).pattern + r"(?:\s.*)?", re.DOTALL)
         return regex.fullmatch(part) is not None
     return _glob(pattern).fullmatch(part) is not None
-
-
-def _has_side_door(command: str) -> bool:
-    """Whether the text redirects into files or substitutes, as far as it takes no parser to see."""
-    text = SINGLE_QUOTED.sub("''", command)
-    if re.search(r"`|\$\(|<\(|>\(|\$\{[^}]*[@(`]", text):
-        return True
-    return ">" in HARMLESS_REDIRECTION.sub(" ", DOUBLE_QUOTED.sub('""', text))
 
 
 def _simple_commands(command: str) -> tuple[str, ...] | None:
