@@ -74,7 +74,7 @@ class Fault:
                 return error_reply(status, message, type=type)
             kept = reply.frames[:after_frames]
             error = Frame(_end(kept), event("error", {"error": {"type": type, "message": message}}))
-            return attrs.evolve(reply, frames=(*kept, error), spoiled=True)
+            return attrs.evolve(reply, frames=(*kept, error), spoiled=len(kept) < len(reply.frames))
 
         return cls(f"{type} after {after_frames} frames", change)
 
@@ -84,7 +84,7 @@ class Fault:
 
         def change(reply: Reply) -> Reply:
             before, rest = reply.frames[:after_frames], reply.frames[after_frames:]
-            return attrs.evolve(reply, frames=(*before, Frame(_end(before), data), *rest), spoiled=True)
+            return attrs.evolve(reply, frames=(*before, Frame(_end(before), data), *rest), spoiled=bool(rest))
 
         return cls(f"garbage after {after_frames} frames", change)
 

@@ -31,6 +31,9 @@ RECEIVE = 64 * 1024
 BACKLOG = 1024
 """Benches open a thousand connections at once."""
 
+PATIENCE = 4
+"""So many times the limit is read of a body that is too large; then the connection closes."""
+
 TORN = 16
 """Bytes that a torn chunk announces beyond those that it has."""
 
@@ -69,10 +72,6 @@ class _Request:
     body: bytes
 
 
-class _TooLarge(Exception):
-    """The request has more bytes than are taken."""
-
-
 async def _serve(model: ScriptedModel, stream: trio.SocketStream) -> None:
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection = _Connection(stream)
@@ -97,9 +96,6 @@ class _Connection:
             except h11.RemoteProtocolError as error:
                 await self._send(error_reply(400, f"not a proper HTTP request: {error}"))
                 return
-            except _TooLarge:
-                await self._send(error_reply(413, "Request exceeds the maximum size"))
-                return
             if request is None:
                 return
             now = trio.current_time()
@@ -108,19 +104,26 @@ class _Connection:
                 return
 
     async def _receive(self) -> _Request | None:
-        """The next request; None when the client has closed."""
+        """
+        The next request; None when the client has closed, or sends without end.
+
+        Of a body that is too large one piece too many is kept, so that the model refuses it; the rest is read and
+        dropped, since a connection that is closed on unread bytes loses the answer.
+        """
         parser = h11.Connection(h11.SERVER)
         head: h11.Request | None = None
-        body = bytearray()
+        body, size = bytearray(), 0
         while True:
             match parser.next_event():
                 case h11.Request() as head:
                     if parser.they_are_waiting_for_100_continue:
                         await self._stream.send_all(b"HTTP/1.1 100 Continue\r\n\r\n")
                 case h11.Data(data=data):
-                    body += data
-                    if len(body) > BODY_LIMIT:
-                        raise _TooLarge
+                    size += len(data)
+                    if len(body) <= BODY_LIMIT:
+                        body += data
+                    if size > PATIENCE * BODY_LIMIT:
+                        return None
                 case h11.EndOfMessage():
                     assert head is not None
                     self._early[:0] = parser.trailing_data[0]

@@ -156,6 +156,13 @@ async def test_an_error_event_ends_a_stream_that_began_well(carrier: str) -> Non
     assert b"".join(part + b"\n\n" for part in fresh(whole).split(b"\n\n")[:3]) + error == body
 
 
+@pytest.mark.parametrize("fault", [Fault.error_event(after_frames=99), Fault.garbage(after_frames=99)])
+async def test_what_goes_wrong_after_the_last_frame_spoils_nothing(fault: Fault) -> None:
+    (_, body, _), (_, later, _) = await outcomes(fault, "memory")
+    assert b"event: message_stop" in body
+    assert b"next" in later
+
+
 async def test_an_error_event_without_streaming_is_a_status() -> None:
     (status, body, _), _ = await outcomes(Fault.error_event(type="rate_limit_error"), "memory", stream=False)
     assert (429, "rate_limit_error") == (status, error_of(body)["type"])

@@ -16,6 +16,7 @@ import trio.testing
 
 from atrio.actors.testing import Fault, ScriptedModel, Turn, raw, text
 from atrio.actors.testing import scripted as scripted_module
+from atrio.actors.testing import server as server_module
 
 BODY = json.dumps(
     {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}], "stream": True}
@@ -90,9 +91,8 @@ async def test_a_client_that_leaves_ends_a_stall() -> None:
         await stream.receive_some()
         assert trio.lowlevel.current_statistics().tasks_living > idle
         await stream.aclose()
-        with trio.fail_after(5):
-            while trio.lowlevel.current_statistics().tasks_living > idle:
-                await trio.lowlevel.checkpoint()
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        assert idle == trio.lowlevel.current_statistics().tasks_living
 
 
 async def test_a_client_that_resets_is_its_own_affair() -> None:
@@ -115,15 +115,30 @@ async def test_what_is_no_http_is_told_so_and_closed() -> None:
     assert b"not a proper HTTP request" in answer
 
 
-async def test_a_body_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("atrio.actors.testing.server.BODY_LIMIT", 10)
+@pytest.fixture
+def small_limit(monkeypatch: pytest.MonkeyPatch) -> int:
+    limit = len(BODY) - 1
+    monkeypatch.setattr(scripted_module, "BODY_LIMIT", limit)
+    monkeypatch.setattr(server_module, "BODY_LIMIT", limit)
+    return limit
+
+
+async def test_a_body_that_is_too_large_is_refused_and_the_connection_lives(small_limit: int) -> None:
+    model = ScriptedModel()
+    async with model.serve() as url, await connect(url) as stream:
+        for _ in range(2):
+            await stream.send_all(REQUEST)
+            assert (await read_until(stream, b"0\r\n\r\n")).startswith(b"HTTP/1.1 413 ")
+    assert [] == model.requests
+
+
+async def test_a_body_without_end_closes_the_connection(small_limit: int) -> None:
     async with ScriptedModel().serve() as url, await connect(url) as stream:
-        await stream.send_all(REQUEST)
-        assert (await read_until(stream, b"0\r\n\r\n")).startswith(b"HTTP/1.1 413 ")
+        await stream.send_all(REQUEST.replace(b"content-length: %d" % len(BODY), b"content-length: 999999") + BODY * 4)
+        assert b"" == await read_all(stream)
 
 
-def test_a_body_has_a_limit_in_memory_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scripted_module, "BODY_LIMIT", 10)
+def test_a_body_has_a_limit_in_memory_too(small_limit: int) -> None:
     assert 413 == ScriptedModel().respond("POST", "/v1/messages", {}, BODY).status
 
 

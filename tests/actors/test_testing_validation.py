@@ -202,11 +202,13 @@ PATHS = ("model", "messages", "max_tokens", "system", "tools", "thinking")
 BLOCK_FIELDS = ("type", "text", "id", "name", "input", "tool_use_id", "content", "source", "thinking", "signature")
 
 
+@pytest.mark.slow
 @given(st.sampled_from(PATHS), JSON)
 def test_any_json_in_a_field_is_judged_not_raised(name: str, value: object) -> None:
     violations_of(request(**{name: value}))
 
 
+@pytest.mark.slow
 @given(st.sampled_from([TEXT, USE, RESULT, IMAGE, TOOL]), st.sampled_from(BLOCK_FIELDS), JSON)
 def test_any_json_in_a_block_is_judged_not_raised(good: Object, name: str, value: object) -> None:
     wrong = copy.deepcopy(good) | {name: value}

@@ -61,6 +61,7 @@ PARTS: st.SearchStrategy[Part] = (
 )
 
 
+@pytest.mark.slow
 @given(st.lists(PARTS, max_size=4))
 def test_the_stream_and_the_whole_body_say_the_same(parts: list[Part]) -> None:
     given = answer(Turn(*parts))
