@@ -14,6 +14,7 @@ import trio
 from atrio.runtime import notes
 from atrio.runtime.actor import Status
 from atrio.runtime.admission import CallState, admit
+from atrio.runtime.errors import PeerGone
 from atrio.runtime.mailbox import Address, Inbox
 from atrio.runtime.messages import ToolResultBlock
 from atrio.runtime.tool import Progress
@@ -128,7 +129,11 @@ class Executor:
             entry = self._entries.pop(0)
             entry.state = CallState.YIELDED
             assert entry.done is not None
-            self._loop.reply(entry.done)
+            try:
+                self._loop.reply(entry.done)
+            except PeerGone:
+                # The loop has ended before its executor: it has answered its open calls itself.
+                continue
 
     def _cancel_siblings(self, failed: _Entry) -> None:
         text = notes.sibling_failed(failed.call.block.name)

@@ -169,6 +169,8 @@ class Loop:
         """End the run where it stands. What the actors said last still counts; nothing new is begun."""
         self._stopping = True
         during = self._state.phase
+        if during is Phase.STREAM:
+            self._book_unfinished()
         for item in self._inbox.drain():
             if self._state.phase is Phase.TERMINAL:
                 return
@@ -196,7 +198,7 @@ class Loop:
             case ModelCallRestarted():
                 await self._restarted(item)
             case ModelCallFailed():
-                self._account.request_ended()
+                self._book_unfinished()
                 await self._observe(ResponseFailed(request=item.number, failure=item.failure))
             case Stalled():
                 self._publish(StallWarning(level=item.level, idle=item.idle, limit=item.limit))
@@ -252,6 +254,13 @@ class Loop:
             ResponseFinished(request=number, stop_reason=item.stop_reason, usage=item.usage, incomplete=item.incomplete)
         )
 
+    def _book_unfinished(self) -> None:
+        """A response that never ends was paid for all the same, as far as its usage is known."""
+        self._account.request_ended()
+        turn = self._state.turn
+        if turn.message_id and turn.usage.reported:
+            self._account.response(turn.message_id, turn.model or self._state.model, turn.usage)
+
     async def _call_done(self, item: CallDone) -> None:
         if item.denial is not None:
             self._account.denials.append(item.denial)
@@ -271,6 +280,8 @@ class Loop:
         if item.number != self._state.turn.request:
             return
         failure, retry = item.failure, item.retry
+        self._book_unfinished()
+        self._account.request_started()
         if item.void:
             await self._observe(ResponseRestarted(request=item.number, reason=failure.message))
         self._publish(

@@ -64,7 +64,7 @@ def _response_end(state: LoopState, *, incomplete: bool) -> Action:
     record = ResponseEndRecord(
         uuid=derive_id(state.run_id, turn.request, "end"),
         message_id=turn.message_id,
-        model=turn.model,
+        model=turn.model or state.model,
         stop_reason=turn.stop_reason,
         usage=turn.usage,
         incomplete=incomplete,
@@ -99,7 +99,8 @@ def _next_turn(state: LoopState) -> Transition:
     if limit is not None and state.turn_count + 1 > limit:
         error = f"the limit of {limit} turns is reached"
         return finish(state, TerminalReason.MAX_TURNS, errors=(error,)).prefixed(*actions)
-    return _go_on(attrs.evolve(state, turn_count=state.turn_count + 1, transition=ContinueReason.NEXT_TURN), *actions)
+    following = attrs.evolve(state, turn_count=state.turn_count + 1, transition=ContinueReason.NEXT_TURN)
+    return _go_on(following, *actions, turn=state.turn_count)
 
 
 def _output_limit(state: LoopState, ended: tuple[Action, ...]) -> Transition:
@@ -170,9 +171,9 @@ def hidden_message(state: LoopState, origin: UserOrigin, text: str, *parts: obje
     )
 
 
-def _go_on(state: LoopState, *actions: Action) -> Transition:
+def _go_on(state: LoopState, *actions: Action, turn: int | None = None) -> Transition:
     assert state.transition is not None
-    ended = TurnEnded(turn=state.turn_count, transition=state.transition.value)
+    ended = TurnEnded(turn=turn if turn is not None else state.turn_count, transition=state.transition.value)
     return Transition(attrs.evolve(state, phase=Phase.PREPARE), (*actions, Publish(ended), Prepare()))
 
 

@@ -143,11 +143,18 @@ def _response(
 def _block_arrived(state: LoopState, observation: BlockArrived) -> Transition:
     turn, block = state.turn, observation.block
     uuid = block_id(state, len(turn.blocks))
-    record = BlockRecord(uuid=uuid, message_id=turn.message_id, model=turn.model, block=block)
+    model = turn.model or state.model
+    record = BlockRecord(
+        uuid=uuid,
+        message_id=turn.message_id,
+        model=model,
+        block=block,
+        requested_model=state.model if model != state.model else "",
+    )
     event = AssistantBlock(
         uuid=uuid,
         message_id=turn.message_id,
-        model=turn.model,
+        model=model,
         index=observation.index,
         block=block,
         usage=turn.usage,

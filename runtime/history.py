@@ -69,13 +69,18 @@ def _merged(messages: Sequence[Message], model: str) -> list[_Wire]:
         if isinstance(message, SystemMessage) or (isinstance(message, AssistantMessage) and message.api_error):
             continue
         role = "user" if isinstance(message, UserMessage) else "assistant"
-        same_model = not isinstance(message, AssistantMessage) or message.model in ("", model)
+        same_model = not isinstance(message, AssistantMessage) or _wrote(message, model)
         blocks = [block for block in message.content if _is_sent(block, same_model)]
         if turns and turns[-1].role == role:
             turns[-1].blocks += blocks
         else:
             turns.append(_Wire(role, blocks))
     return turns
+
+
+def _wrote(message: AssistantMessage, model: str) -> bool:
+    """Thinking is bound to the model. An alias that was asked for and the dated name that answered are the same."""
+    return model in (message.model, message.requested_model) or not message.model
 
 
 def _is_sent(block: Block, same_model: bool) -> bool:

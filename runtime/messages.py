@@ -220,6 +220,7 @@ class AssistantMessage:
     One response of the model (or, with ``api_error``, atrio's own note in its place, never sent back).
 
     ``message_id`` is the API's id; journal lines of the same response share it, and usage is counted once for it.
+    ``model`` is what the API says answered, ``requested_model`` what was asked for, where that is another name.
     """
 
     uuid: str
@@ -229,6 +230,7 @@ class AssistantMessage:
     stop_reason: StopReason | None = None
     usage: Usage = attrs.field(factory=Usage)
     api_error: str | None = None
+    requested_model: str = ""
 
     @property
     def tool_uses(self) -> tuple[ToolUseBlock, ...]:

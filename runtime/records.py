@@ -41,6 +41,7 @@ class BlockRecord:
     message_id: str
     model: str
     block: Block
+    requested_model: str = ""
 
 
 @attrs.frozen(kw_only=True)

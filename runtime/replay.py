@@ -167,7 +167,11 @@ class _Builder:
         if self.response is None or self.response.message.message_id != record.message_id:
             self._close()
             message = AssistantMessage(
-                uuid=record.uuid, message_id=record.message_id, model=record.model, content=(record.block,)
+                uuid=record.uuid,
+                message_id=record.message_id,
+                model=record.model,
+                requested_model=record.requested_model,
+                content=(record.block,),
             )
             self.response = _Response(message)
             return

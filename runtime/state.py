@@ -192,6 +192,7 @@ def assistant_message(state: LoopState, blocks: tuple[Block, ...]) -> AssistantM
         uuid=block_id(state, 0),
         message_id=turn.message_id,
         model=turn.model or state.model,
+        requested_model=state.model if turn.model not in ("", state.model) else "",
         content=blocks,
         stop_reason=turn.stop_reason,
         usage=turn.usage,

@@ -95,7 +95,8 @@ def _body(record: Record) -> JsonObject:
         case UserRecord():
             return _user_line(record.message)
         case BlockRecord():
-            return _assistant_line(record.message_id, record.model, [_stored(record.block)])
+            line = _assistant_line(record.message_id, record.model, [_stored(record.block)])
+            return {**line, "requestedModel": record.requested_model} if record.requested_model else line
         case ResponseEndRecord():
             line = _assistant_line(record.message_id, record.model, [])
             line["message"]["stop_reason"] = record.stop_reason
@@ -219,7 +220,8 @@ def _assistant_record(
         block = block_from_wire(wire)
         if isinstance(block, ToolUseBlock) and isinstance(invalid, str):
             block = attrs.evolve(block, invalid_json=invalid)
-        return BlockRecord(uuid=uuid, message_id=id, model=model, block=block)
+        asked = str(line.get("requestedModel") or "")
+        return BlockRecord(uuid=uuid, message_id=id, model=model, block=block, requested_model=asked)
     reason = message.get("stop_reason")
     return ResponseEndRecord(
         uuid=uuid,

@@ -573,7 +573,8 @@ class UnionShape(Shape):
         failed = [(member, found) for member, found in failed if not isinstance(member, NullShape)]
         meant = failed if len(failed) == 1 else [(m, found) for m, found in failed if m.suits(value)]
         if meant:  # the nearest miss tells more than "none of these"
-            problems.items.extend(min((found for _, found in meant), key=lambda found: len(found)))
+            fewest: list[str] = min([found for _, found in meant], key=len)
+            problems.items.extend(fewest)
             return INVALID
         return problems.wrong(at, self.words(), value)
 

@@ -155,7 +155,7 @@ def test_the_next_turn_begins_when_the_last_call_is_answered() -> None:
     assert Prepare() == machine.last[-1]
     assert ContinueReason.NEXT_TURN is machine.state.transition
     assert 2 == machine.state.turn_count
-    assert [TurnEnded(turn=2, transition="next_turn")] == machine.events(TurnEnded)
+    assert [TurnEnded(turn=1, transition="next_turn")] == machine.events(TurnEnded)
     assert [] == check(machine.state.messages)
 
 
