@@ -79,8 +79,11 @@ class ScriptedModel:
     sent, or when a later request brings back a call's result or a text of it; until then each request gets it
     again, with new ids. Requests that overlap get the same turn: for those, ``by`` is a function from the
     request's body to the turn. Behind its last turn the script answers 400, or says that turn again
-    (``repeat_last``). ``strict`` answers 400 to a request that the real API would refuse; either way ``violations``
-    says why. ``validate=False`` looks at nothing, for benches: the check costs about 10 us a message. ``faults`` breaks responses (see `FaultPlan`).
+    (``repeat_last``).
+
+    ``strict`` answers 400 to a request that the real API would refuse; either way ``violations`` says why.
+    ``validate=False`` looks at nothing, for benches: the check costs about 10 us a message. ``faults`` breaks
+    responses (see `FaultPlan`).
     """
 
     def __init__(

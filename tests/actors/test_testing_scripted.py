@@ -153,6 +153,12 @@ def test_a_lenient_model_answers_and_remembers() -> None:
     assert 1 == len(model.violations)
 
 
+def test_a_model_that_does_not_validate_sees_nothing() -> None:
+    model = ScriptedModel([Turn(text("one"))], validate=False)
+    assert "one" == words(ask(model, request(max_tokens=0)))
+    assert [] == model.violations
+
+
 def test_a_body_that_is_no_json_object_is_refused_even_by_a_lenient_model() -> None:
     model = ScriptedModel([Turn(text("one"))], strict=False)
     reply = model.respond("POST", "/v1/messages", {}, b"{nope")
