@@ -125,13 +125,25 @@ def _bracket(pattern: str, index: int) -> tuple[str, int]:
     end = pattern.find("]", start + 1)  # a ] that comes first is a member
     if end < 0 or "/" in pattern[start:end]:
         return re.escape("["), index + 1
-    members = re.sub(r"([\\\[\]&~|^])", r"\\\1", pattern[start:end])
-    piece = f"(?!/)[{'^' if negated else ''}{members}]"
-    try:
-        re.compile(piece)
-    except re.error:  # a range that runs backwards matches nothing
-        piece = "(?!)"
-    return piece, end + 1
+    members = _members(pattern[start:end])
+    if negated:
+        return f"[^/{members}]", end + 1
+    return f"(?!/)[{members}]" if members else "(?!)", end + 1
+
+
+def _members(text: str) -> str:
+    """The inside of a set; a range that runs backwards is empty."""
+    out: list[str] = []
+    index = 0
+    while index < len(text):
+        low, high = text[index], text[index + 2 : index + 3]
+        if text[index + 1 : index + 2] == "-" and high:
+            out.append(f"{re.escape(low)}-{re.escape(high)}" if low <= high else "")
+            index += 3
+        else:
+            out.append(re.escape(low))
+            index += 1
+    return "".join(out)
 
 
 def _closes(pattern: str, index: int) -> bool:
