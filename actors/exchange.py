@@ -112,19 +112,25 @@ class Exchange:
         assembler = self.provider.assembler()
         plain = response.headers.get("content-encoding", "identity") == "identity"
         chunks = cast("AsyncGenerator[bytes]", response.aiter_raw() if plain else response.aiter_bytes())
+        failure: ModelFailure | None = None
         with trio.CancelScope() as tail:
             async with aclosing(chunks):
                 async for chunk in chunks:
+                    if failure is not None:
+                        continue
                     wait, failure = self._feed(decoder, assembler, chunk)
                     if wait is not None:
                         await wait
                     if failure is not None:
-                        return failure
-                    if self.position is Position.FINISHED and tail.deadline == float("inf"):
+                        # Leaving by `return` would drop httpx's inner generators half-way; a cancellation from
+                        # below unwinds them.
+                        tail.cancel(reason="the attempt failed")
+                    elif self.position is Position.FINISHED and tail.deadline == float("inf"):
                         tail.deadline = trio.current_time() + TAIL_LIMIT
+        if failure is not None:
+            return failure
         if self.position is Position.FINISHED:
             return None
-        decoder.finish()
         return await self._take(assembler.finish()) or self._incomplete()
 
     def _feed(self, decoder: EventStreamDecoder, assembler: Assembler, chunk: bytes) -> _Noted:
@@ -179,13 +185,15 @@ class Exchange:
     async def _body(self, response: httpx.Response, limit: int) -> bytes:
         parts: list[bytes] = []
         size = 0
-        async with aclosing(cast("AsyncGenerator[bytes]", response.aiter_bytes())) as chunks:
-            async for chunk in chunks:
-                self.pulse.beat(progress=True)
-                parts.append(chunk)
-                size += len(chunk)
-                if size >= limit:
-                    break
+        with trio.CancelScope() as enough:
+            async with aclosing(cast("AsyncGenerator[bytes]", response.aiter_bytes())) as chunks:
+                async for chunk in chunks:
+                    self.pulse.beat(progress=True)
+                    if size < limit:
+                        parts.append(chunk)
+                        size += len(chunk)
+                    else:
+                        enough.cancel(reason="the body is over its limit")
         return b"".join(parts)[:limit]
 
 

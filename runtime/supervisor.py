@@ -482,7 +482,7 @@ class Supervisor:
         child = self._adopt(spec)
         request.adopts = True
         error = await self._start_for(child, request)
-        if error is not None:
+        if error is not None and not child.alive:  # one that lives on is stopped with all the others
             self._forget(child)
         return error
 

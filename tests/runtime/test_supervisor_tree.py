@@ -138,12 +138,15 @@ async def test_paths_lead_through_supervisors_and_through_actors_that_run_one(au
         assert supervisor.tree().find("app/nothing") is None
 
 
-async def test_a_drawing_has_one_line_for_each_actor() -> None:
-    running, waiting = ActorState.RUNNING, ActorState.WAITING
-    at = attrs.evolve(
-        ActorInfo(name="", path="", state=running, taken=12.0, since=2.0),
-    )
-    await trio.lowlevel.checkpoint()
+def test_a_drawing_has_one_line_for_each_actor() -> None:
+    base = ActorInfo(name="", path="", state=ActorState.RUNNING, taken=12.0, since=2.0)
+    waiting = attrs.evolve(base, state=ActorState.WAITING)
+    recorder = attrs.evolve(waiting, name="recorder", waiting_for="fsync", until=20.0, inbox_depth=3)
+    streamer = attrs.evolve(base, name="streamer", restarts=2, last_error="OSError: reset\nmore")
+    executor = attrs.evolve(waiting, name="executor", waiting_for="a tool", until=11.5)
+    engine = attrs.evolve(base, name="engine", children=(streamer, executor))
+    empty = attrs.evolve(base, name="empty", last_error="")
+    tree = attrs.evolve(base, name="app", children=(recorder, engine, empty))
     assert render(tree).splitlines() == [
         "app             running 10.0 s",
         "├─ recorder     waiting 10.0 s for fsync, 8.0 s left · inbox 3",
