@@ -13,22 +13,11 @@ from typing import Final
 
 from atrio.runtime.errors import ToolRejected
 
+from .paths import POSIX_CLASSES
+
 __all__ = ["compile_pattern", "translate"]
 
 MAX_PATTERN_CHARS: Final = 10_000
-
-POSIX_CLASSES: Final = {
-    "alpha": "a-zA-Z",
-    "digit": "0-9",
-    "alnum": "a-zA-Z0-9",
-    "upper": "A-Z",
-    "lower": "a-z",
-    "space": r"\s",
-    "blank": r" \t",
-    "punct": r"!-/:-@\[-`{-~",
-    "word": r"\w",
-    "xdigit": "0-9A-Fa-f",
-}
 
 PROPERTIES: Final = {
     "L": r"[^\W\d_]",

@@ -1,18 +1,24 @@
 """
 What a search leaves out: the rules of ``.gitignore``, ``.ignore`` and ``.git/info/exclude`` files.
 
+Each entry of a walk is held against the patterns by itself, as git does it: what lies in a folder that is let in is not
+ignored for its folder's sake. (Matchers for whole paths, such as pathspec's, differ here: below a ``.gitignore`` of
+``*`` and ``!a``, git tracks ``a/a``.)
+
 Rules of a deeper folder win over those above, later lines over earlier ones, ``.ignore`` over ``.gitignore``. Unlike
 git, ``.gitignore`` files also count outside of a repository; the user's global excludes file is not read.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 import attrs
-import pathspec
+
+from .paths import glob_regex
 
 __all__ = ["IGNORE_FILES", "VCS_DIRS", "IgnoreRules", "rules_at", "rules_for"]
 
@@ -27,11 +33,30 @@ IGNORE_FILE_BYTES: Final = 1_000_000
 
 
 @attrs.frozen
+class _Pattern:
+    """One line: matched with the path below the file's folder, or with just the name if it holds no slash."""
+
+    regex: re.Pattern[str]
+    by_path: bool
+    dirs_only: bool
+    ignores: bool
+
+
+@attrs.frozen
 class _Layer:
-    """The lines of one file, and the folder they are relative to (as a prefix that ends with a slash)."""
+    """The lines of one file, the last first, and the folder they are relative to (a prefix that ends in a slash)."""
 
     base: str
-    spec: pathspec.GitIgnoreSpec
+    patterns: tuple[_Pattern, ...]
+
+    def verdict(self, path: str, is_dir: bool) -> bool | None:
+        """What the last line that matches says; None if none does."""
+        below = path[len(self.base) :]
+        name = below.rpartition("/")[2]
+        for pattern in self.patterns:
+            if (is_dir or not pattern.dirs_only) and pattern.regex.fullmatch(below if pattern.by_path else name):
+                return pattern.ignores
+        return None
 
 
 @attrs.frozen
@@ -49,7 +74,7 @@ class IgnoreRules:
         for layer in self._layers:
             if not path.startswith(layer.base):
                 continue
-            verdict = layer.spec.check_file(path[len(layer.base) :] + ("/" if is_dir else "")).include
+            verdict = layer.verdict(path, is_dir)
             if verdict is not None:
                 return verdict
         return False
@@ -99,21 +124,21 @@ def _layer(file: Path, base: str) -> _Layer | None:
             text = stream.read(IGNORE_FILE_BYTES).decode("utf-8-sig", "surrogateescape")
     except OSError:
         return None
-    spec = _spec(text.split("\n"))
-    return _Layer(base.rstrip("/") + "/", spec) if spec.patterns else None
+    patterns = [pattern for line in reversed(text.split("\n")) if (pattern := _pattern(line.removesuffix("\r")))]
+    return _Layer(base.rstrip("/") + "/", tuple(patterns)) if patterns else None
 
 
-def _spec(lines: list[str]) -> pathspec.GitIgnoreSpec:
-    lines = [line.rstrip("\r") for line in lines if line.strip() and not line.startswith("#")]
-    try:
-        return pathspec.GitIgnoreSpec.from_lines(lines)
-    except ValueError:
-        return pathspec.GitIgnoreSpec.from_lines([line for line in lines if _is_valid(line)])
-
-
-def _is_valid(line: str) -> bool:
-    try:
-        pathspec.GitIgnoreSpec.from_lines([line])
-    except ValueError:  # git skips such a line as well
-        return False
-    return True
+def _pattern(line: str) -> _Pattern | None:
+    """What a line says; None for an empty one or a comment."""
+    if not line.endswith("\\ "):
+        line = line.rstrip(" ")
+    if line.startswith("#"):
+        return None
+    ignores = not line.startswith("!")
+    body = line if ignores else line[1:]
+    dirs_only = body.endswith("/")
+    body = body.removesuffix("/")
+    if not body:
+        return None
+    regex = re.compile(glob_regex(body.removeprefix("/"), braces=False), re.DOTALL)
+    return _Pattern(regex, by_path="/" in body, dirs_only=dirs_only, ignores=ignores)

@@ -13,10 +13,34 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-__all__ = ["MAGIC", "glob_regex", "is_inside", "literal_prefix", "locate", "real_path", "rule_regex", "shown"]
+__all__ = [
+    "MAGIC",
+    "POSIX_CLASSES",
+    "glob_regex",
+    "is_inside",
+    "literal_prefix",
+    "locate",
+    "real_path",
+    "rule_regex",
+    "shown",
+]
 
 MAGIC: Final = re.compile(r"[*?\[{]")
 """What makes a text a pattern."""
+
+POSIX_CLASSES: Final = {
+    "alpha": "a-zA-Z",
+    "digit": "0-9",
+    "alnum": "a-zA-Z0-9",
+    "upper": "A-Z",
+    "lower": "a-z",
+    "space": r"\s",
+    "blank": r" \t",
+    "punct": r"!-/:-@\[-`{-~",
+    "word": r"\w",
+    "xdigit": "0-9A-Fa-f",
+}
+"""The named classes that may stand in brackets, for `re`."""
 
 
 def locate(text: str, cwd: Path) -> Path:
@@ -119,30 +143,30 @@ def _star(pattern: str, index: int, at_start: bool) -> tuple[str, int]:
 
 
 def _bracket(pattern: str, index: int) -> tuple[str, int]:
-    start = index + 1
-    negated = pattern[start : start + 1] in ("!", "^")
-    start += negated
-    end = pattern.find("]", start + 1)  # a ] that comes first is a member
-    if end < 0 or "/" in pattern[start:end]:
+    """A set, and where it ends; a ``[`` that is never closed, or only behind a ``/``, is literal."""
+    found = re.compile(r"\[([!^]?)((?:\]|\[:\w+:\]|\\.|[^\]\\])(?:\[:\w+:\]|\\.|[^\]\\])*)\]").match(pattern, index)
+    if found is None or "/" in found[2]:
         return re.escape("["), index + 1
-    members = _members(pattern[start:end])
-    if negated:
-        return f"[^/{members}]", end + 1
-    return f"(?!/)[{members}]" if members else "(?!)", end + 1
+    members = _members(found[2])
+    if found[1]:
+        return f"[^/{members}]", found.end()
+    return f"(?!/)[{members}]" if members else "(?!)", found.end()
 
 
 def _members(text: str) -> str:
     """The inside of a set; a range that runs backwards is empty."""
+    tokens: list[str] = re.findall(r"\[:\w+:\]|\\.|.", text, re.DOTALL)
     out: list[str] = []
-    index = 0
-    while index < len(text):
-        low, high = text[index], text[index + 2 : index + 3]
-        if text[index + 1 : index + 2] == "-" and high:
+    while tokens:
+        token = tokens.pop(0)
+        if len(token) > 2:
+            out.append(POSIX_CLASSES.get(token[2:-2], ""))
+        elif len(tokens) >= 2 and tokens[0] == "-" and len(tokens[1]) <= 2:
+            low, high = token[-1], tokens[1][-1]
             out.append(f"{re.escape(low)}-{re.escape(high)}" if low <= high else "")
-            index += 3
+            del tokens[:2]
         else:
-            out.append(re.escape(low))
-            index += 1
+            out.append(re.escape(token[-1]))
     return "".join(out)
 
 

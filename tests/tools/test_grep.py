@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def ctx(tmp_path: Path) -> ToolContext:
     )
 
 
-def plant(root: Path, files: dict[str, str | bytes]) -> None:
+def plant(root: Path, files: Mapping[str, str | bytes]) -> None:
     """Files, the later ones older."""
     for age, (name, content) in enumerate(files.items()):
         path = root / name

@@ -205,17 +205,17 @@ LINES = st.lists(
 def test_a_walk_finds_what_git_would_track(tmp_path: Path, paths: set[str], top: list[str], nested: list[str]) -> None:
     root = tmp_path / "repo"
     shutil.rmtree(root, ignore_errors=True)
-    (root / ".git" / "info").mkdir(parents=True)
+    root.mkdir()
     for path in sorted(paths, key=len, reverse=True):
         if not (root / path).exists() and not any(parent.is_file() for parent in (root / path).parents):
             plant(root, {path: ""})
     (root / ".gitignore").write_text("\n".join(top))
     if (root / "a").is_dir():
         (root / "a" / ".gitignore").write_text("\n".join(nested))
-    shutil.rmtree(root / ".git")
     environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "1"}
-    for arguments in (["init", "-q"], ["ls-files", "-oz", "--exclude-standard"]):
-        output = subprocess.run(["git", *arguments], cwd=root, env=environ, capture_output=True, check=True).stdout
+    subprocess.run(["git", "init", "-q"], cwd=root, env=environ, check=True)
+    listing = ["git", "ls-files", "-oz", "--exclude-standard"]
+    output = subprocess.run(listing, cwd=root, env=environ, capture_output=True, check=True).stdout
     expected = sorted(name for name in output.decode().split("\0") if name)
     assert expected == sorted(walk(root))
 
