@@ -94,7 +94,7 @@ class OutputCollector:
     @property
     def saved_to(self) -> Path | None:
         """The file, where there is one."""
-        return self.path if self._written_bytes else None
+        return self.path if self._written_bytes and self.file_error is None else None
 
     async def add(self, data: bytes) -> None:
         """Take the next bytes. Cancelled: they are in the visible text, and maybe not in the file."""

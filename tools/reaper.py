@@ -33,10 +33,10 @@ FIRST_PAUSE: Final = 0.002
 LONGEST_PAUSE: Final = 0.05
 """Seconds between two looks: short at first, as most processes end at once, then easy on the processor."""
 
-SCAN_TRIES: Final = 4
+SCAN_TRIES: Final = 6
 """
-Scans in a row while it is uncertain that nobody is left. A process that forked and ended during a scan may have left
-a child unseen, and one in the middle of ``execve`` has no environment to look into.
+Scans in a row while it is uncertain that nobody is left. A process that forked and ended shortly before it was looked
+at may have left a child unseen, and one in the middle of ``execve`` has no environment to look into.
 """
 
 SCAN_PAUSE: Final = 0.001
@@ -88,6 +88,7 @@ class ProcessTree:
     _started: int | None = attrs.field(init=False)
     _known: set[Member] = attrs.field(init=False, factory=set)
     _asked: dict[Member, str] = attrs.field(init=False, factory=dict)
+    _dead: set[Member] = attrs.field(init=False, factory=set)
     _unsure: bool = attrs.field(init=False, default=False)
     """The last scan may have missed somebody."""
 
@@ -119,10 +120,12 @@ class ProcessTree:
     def _sweep(self, kill: bool) -> list[Member]:
         """One look: signal who is there, and say who that is."""
         members = self._scan()
+        # Whoever comes up while others are still cleaning up may be their helper: it isn't disturbed.
+        ask = not any(member in self._asked for member in members)
         for member in members:
-            if kill or member not in self._asked:
+            if kill or ask:
                 _send(member, signal.SIGKILL if kill else signal.SIGTERM)
-            self._asked.setdefault(member, member.name)
+                self._asked.setdefault(member, member.name)
         return members
 
     def _scan(self) -> list[Member]:
@@ -168,10 +171,12 @@ class ProcessTree:
         if self.leader in (status.member.pid, status.group, status.session) or status.member in self._known:
             return True
         if status.ended:
+            self._unsure |= status.member not in self._dead
+            self._dead.add(status.member)
             return False
         environment = _read_file(f"/proc/{status.member.pid}/environ")
-        self._unsure |= environment == b""
-        return environment is not None and self.token.encode() in environment
+        self._unsure |= not environment
+        return self.token.encode() in environment
 
     def _bury(self, status: _Status) -> None:
         """Orphans come to us where we are process 1 of a container; nobody else would collect them."""
@@ -206,8 +211,8 @@ def _read_status(pid: int) -> _Status | None:
     return _Status(member, ended, int(fields[1]), int(fields[2]), int(fields[3]))
 
 
-def _read_file(path: str) -> bytes | None:
-    """A file of /proc; None where the process is gone or belongs to somebody else."""
+def _read_file(path: str) -> bytes:
+    """A file of /proc; empty where the process is gone."""
     parts: list[bytes] = []
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -216,8 +221,10 @@ def _read_file(path: str) -> bytes | None:
                 parts.append(part)
         finally:
             os.close(descriptor)
+    except PermissionError:
+        return b"(somebody else's)"
     except OSError:
-        return None
+        return b""
     return b"".join(parts)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from typing import Final
 
 from .read_only import is_harmless
@@ -37,8 +38,8 @@ def simple_commands(command: str) -> tuple[str, ...] | None:
     The simple commands that ``command`` is made of, those in substitutions included; None where that can't be told.
 
     They are written in one way, so that rules can be matched: single blanks, no needless quotes, arguments that
-    expand as they stand. Never empty. A redirection that may write a file (or reach the network) counts as a
-    command of its own, like ``> notes.txt``: a rule for ``git diff *`` does not cover where its output goes.
+    expand as they stand. Never empty. An assignment, and a redirection that may write a file or reach the network,
+    count as commands of their own, like ``PATH=.`` and ``> notes.txt``: a rule for ``git diff *`` does not cover them.
     """
     script = _parse(command)
     if script is None:
@@ -47,7 +48,9 @@ def simple_commands(command: str) -> tuple[str, ...] | None:
         return None
     texts: list[str] = []
     for simple in script.all_commands:
-        shown = [_show(word) for word in simple.words]
+        assignments, words = _split_assignments(simple.words)
+        texts += map(_show, assignments)
+        shown = [_show(word) for word in words]
         shown += [_show_redirect(redirect) for redirect in simple.redirects if _belongs_to_command(redirect)]
         if shown:
             texts.append(" ".join(shown))
@@ -64,10 +67,7 @@ def last_command(command: str) -> str:
     script = _parse(command)
     if script is None or not script.commands or script.background or script.commands[-1].negated:
         return ""
-    words = list(script.commands[-1].words)
-    while words and words[0].is_assignment:
-        del words[0]
-    return " ".join(_show(word) for word in words)
+    return " ".join(map(_show, _split_assignments(script.commands[-1].words)[1]))
 
 
 def _parse(command: str) -> Script | None:
@@ -78,9 +78,15 @@ def _parse(command: str) -> Script | None:
     return script if script.commands else None
 
 
+def _split_assignments(words: Sequence[Word]) -> tuple[Sequence[Word], Sequence[Word]]:
+    """The assignments in front, and the command itself."""
+    count = next((index for index, word in enumerate(words) if not word.is_assignment), len(words))
+    return words[:count], words[count:]
+
+
 def _name_is_unknown(simple: SimpleCommand) -> bool:
-    name = next((word for word in simple.words if not word.is_assignment), None)
-    return name is not None and not name.fixed
+    words = _split_assignments(simple.words)[1]
+    return bool(words) and not words[0].fixed
 
 
 def _reaches_network(redirect: Redirect) -> bool:
@@ -107,7 +113,7 @@ def _belongs_to_command(redirect: Redirect) -> bool:
 
 
 def _show(word: Word) -> str:
-    if not word.fixed:
+    if not word.fixed or word.raw in ("[", "]"):
         return word.raw
     return word.text if _NEEDS_NO_QUOTES.fullmatch(word.text) else shlex.quote(word.text)
 
