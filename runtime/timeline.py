@@ -21,7 +21,7 @@ from .timeline_drawing import render_svg, render_text
 
 __all__ = ["MODEL", "Kind", "Overlap", "Span", "TimelineBuilder", "lanes_of", "measure", "render_svg", "render_text"]
 
-NAMING_FIELDS: Final = ("file_path", "command", "pattern", "path", "url", "description")
+NAMING_FIELDS: Final = ("description", "file_path", "command", "pattern", "path", "url")
 """Which input of a call says best what it is about; the first that is there is shown."""
 
 LANE_CHARS: Final = 60

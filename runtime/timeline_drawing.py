@@ -47,7 +47,7 @@ _NOT_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U001
 
 
 def render_text(spans: Sequence[Span], *, width: int = 100) -> str:
-    """The spans as bars over a time axis, ``width`` columns wide at most (but at least 40), and the overlap in words."""
+    """The spans as bars over a time axis, ``width`` columns wide at most (at least 40), and the overlap in words."""
     if not spans:
         return "nothing ran"
     width = max(width, LEAST_COLUMNS)
