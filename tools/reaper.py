@@ -33,7 +33,7 @@ FIRST_PAUSE: Final = 0.002
 LONGEST_PAUSE: Final = 0.05
 """Seconds between two looks: short at first, as most processes end at once, then easy on the processor."""
 
-SCAN_TRIES: Final = 6
+SCAN_TRIES: Final = 25
 """
 Scans in a row while it is uncertain that nobody is left. A process that forked and ended shortly before it was looked
 at may have left a child unseen, and one in the middle of ``execve`` has no environment to look into.
@@ -118,54 +118,47 @@ class ProcessTree:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _sweep(self, kill: bool) -> list[Member]:
-        """One look: signal who is there, and say who that is."""
-        members = self._scan()
+        """Look until somebody is found or surely nobody is there; signal who is there, and say who that is."""
         # Whoever comes up while others are still cleaning up may be their helper: it isn't disturbed.
-        ask = not any(member in self._asked for member in members)
-        for member in members:
-            if kill or ask:
-                _send(member, signal.SIGKILL if kill else signal.SIGTERM)
-                self._asked.setdefault(member, member.name)
-        return members
-
-    def _scan(self) -> list[Member]:
+        wait = not kill and any(_is_running(member) for member in self._asked)
+        number = None if wait else signal.SIGKILL if kill else signal.SIGTERM
         for attempt in range(SCAN_TRIES):
             if attempt:
                 time.sleep(SCAN_PAUSE)
             self._unsure = False
-            members = self._select(self._read_table())
+            members = self._scan(number)
             if members or not self._unsure:
                 return members
         return []
 
-    def _read_table(self) -> dict[int, _Status]:
-        """The processes no older than the leader."""
-        assert self._started is not None
-        table: dict[int, _Status] = {}
-        for entry in os.listdir("/proc"):
-            if not entry.isdecimal():
-                continue
-            status = _read_status(int(entry))
+    def _scan(self, number: signal.Signals | None) -> list[Member]:
+        """One look at all processes. The newest come first and are signalled at once, before they fork again."""
+        others: dict[int, _Status] = {}
+        inside: dict[int, _Status] = {}
+        for pid in sorted((int(entry) for entry in os.listdir("/proc") if entry.isdecimal()), reverse=True):
+            status = _read_status(pid)
             if status is None:
                 self._unsure = True
-            elif status.member.started >= self._started:
-                table[status.member.pid] = status
-        return table
-
-    def _select(self, table: dict[int, _Status]) -> list[Member]:
-        inside = {pid for pid, status in table.items() if self._is_member(status)}
-        size = -1
-        while size != len(inside):
-            size = len(inside)
-            inside.update(pid for pid, status in table.items() if status.parent in inside)
-        members: list[Member] = []
-        for status in (table[pid] for pid in inside):
-            if status.ended:
-                self._bury(status)
-            else:
-                members.append(status.member)
+            elif status.member.started >= (self._started or 0):
+                if self._is_member(status):
+                    self._strike(status, number)
+                    inside[pid] = status
+                else:
+                    others[pid] = status
+        while found := {pid: status for pid, status in others.items() if status.parent in inside}:
+            for pid, status in found.items():
+                self._strike(status, number)
+                inside[pid] = others.pop(pid)
+        members = [status.member for status in inside.values() if not status.ended]
         self._known.update(members)
         return members
+
+    def _strike(self, status: _Status, number: signal.Signals | None) -> None:
+        if status.ended:
+            self._bury(status)
+        elif number is not None and (number == signal.SIGKILL or status.member not in self._asked):
+            _send(status.member, number)
+            self._asked[status.member] = status.member.name
 
     def _is_member(self, status: _Status) -> bool:
         if self.leader in (status.member.pid, status.group, status.session) or status.member in self._known:
@@ -211,6 +204,11 @@ def _read_status(pid: int) -> _Status | None:
     return _Status(member, ended, int(fields[1]), int(fields[2]), int(fields[3]))
 
 
+def _is_running(member: Member) -> bool:
+    status = _read_status(member.pid)
+    return status is not None and status.member == member and not status.ended
+
+
 def _read_file(path: str) -> bytes:
     """A file of /proc; empty where the process is gone."""
     parts: list[bytes] = []
@@ -235,8 +233,7 @@ def _send(member: Member, number: signal.Signals) -> None:
     with contextlib.suppress(OSError):
         descriptor = os.pidfd_open(member.pid)
         try:
-            status = _read_status(member.pid)
-            if status is not None and status.member == member:
+            if _is_running(member):
                 signal.pidfd_send_signal(descriptor, number)
         finally:
             os.close(descriptor)
