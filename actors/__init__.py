@@ -1,1 +1,9 @@
-"""The concerns of a session, one actor a module, and the composition root."""
+"""Agents, sessions, runs: the public door of atrio."""
+
+from .agent import Agent
+from .call import CanUseTool
+from .dependencies import Dependencies
+from .run import Run
+from .session import Session, open_session, run_agent
+
+__all__ = ["Agent", "CanUseTool", "Dependencies", "Run", "Session", "open_session", "run_agent"]

@@ -46,8 +46,8 @@ def conclude_response(state: LoopState, failure: ModelFailure | None = None) -> 
     if turn.calls:
         return after_tools(state).prefixed(*ended)
     if failure is not None:
-        kept = _with_response(state)
-        return finish(kept, TerminalReason.API_ERROR, errors=(failure.message,), failure=failure).prefixed(*ended)
+        return _resume_cut(_with_response(state), failure).prefixed(*ended)
+    state = attrs.evolve(state, cut_recoveries=0)
     if turn.stop_reason in OUTPUT_LIMIT:
         return _output_limit(state, ended)
     if turn.stop_reason == "pause_turn" and state.pauses < state.limits.max_pauses:
@@ -77,7 +77,12 @@ def after_tools(state: LoopState) -> Transition:
     turn = state.turn
     messages = (*state.messages, assistant_message(state, turn.blocks), results_message(state))
     state = attrs.evolve(
-        state, messages=messages, pauses=0, max_output_tokens_recovery_count=0, max_output_tokens_override=None
+        state,
+        messages=messages,
+        pauses=0,
+        cut_recoveries=0,
+        max_output_tokens_recovery_count=0,
+        max_output_tokens_override=None,
     )
     if any(block.type == "tool_use" for block in turn.incomplete):
         note = hidden_message(state, "recovery", notes.cut_calls(turn.incomplete), "cut")
@@ -101,6 +106,15 @@ def _next_turn(state: LoopState) -> Transition:
         return finish(state, TerminalReason.MAX_TURNS, errors=(error,)).prefixed(*actions)
     following = attrs.evolve(state, turn_count=state.turn_count + 1, transition=ContinueReason.NEXT_TURN)
     return _go_on(following, *actions, turn=state.turn_count)
+
+
+def _resume_cut(state: LoopState, failure: ModelFailure) -> Transition:
+    """The connection broke after a text was complete: nothing is repeated, the model goes on from there."""
+    count = state.cut_recoveries + 1
+    if not failure.retryable or count > state.limits.max_cut_recoveries:
+        return finish(state, TerminalReason.API_ERROR, errors=(failure.message,), failure=failure)
+    message = hidden_message(state, "recovery", notes.RESUME_CUT, "cut", count)
+    return _next_turn(attrs.evolve(state, cut_recoveries=count, queued=(message, *state.queued)))
 
 
 def _output_limit(state: LoopState, ended: tuple[Action, ...]) -> Transition:

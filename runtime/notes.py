@@ -9,6 +9,7 @@ from .model import IncompleteBlock
 __all__ = [
     "INTERRUPTED",
     "INTERRUPTED_CALL",
+    "RESUME_CUT",
     "RESUME_OUTPUT",
     "TOO_MANY_CALLS",
     "cut_calls",
@@ -19,6 +20,10 @@ __all__ = [
 INTERRUPTED = "[The user interrupted the request here.]"
 INTERRUPTED_CALL = "The call was interrupted before it finished. It may have had effects; check before you repeat it."
 TOO_MANY_CALLS = "Not run: the response asked for more tool calls than one response may hold. Ask for it again."
+RESUME_CUT = (
+    "The connection broke while you were writing; what is above arrived, the rest is lost. Go on from there: no "
+    "apology, no summary of what was already written."
+)
 RESUME_OUTPUT = (
     "Your last response was cut off by the output limit. Go on exactly where it stopped: no apology, no summary "
     "of what was already written. If much is left, do it in smaller steps."

@@ -84,6 +84,8 @@ class Limits:
     max_calls_per_response: int = 256
     """More calls than this in one response are answered with an error: the executor's replies have that much room."""
     max_crash_retries: int = 2
+    max_cut_recoveries: int = 3
+    """Responses in a row that may break off after a text, each of which the model is asked to go on from."""
     max_pauses: int = 8
 
 
@@ -157,6 +159,8 @@ class LoopState:
     compaction: Compaction = attrs.field(factory=Compaction)
     pending_tool_summary: str | None = None
     transition: ContinueReason | None = None
+    cut_recoveries: int = 0
+    """Responses in a row that broke off after a text."""
     pauses: int = 0
     """Responses in a row that ended with pause_turn."""
     queued: tuple[UserMessage, ...] = ()

@@ -74,6 +74,9 @@ class Machine:
             self.actions += transition.actions
         return self
 
+    def phase(self) -> Phase:
+        return self.state.phase
+
     def begin(self) -> Machine:
         self.feed(InputAccepted(message=PROMPT))
         return self.prepared()
@@ -120,7 +123,7 @@ def test_a_prompt_is_journaled_durably_before_the_model_is_asked() -> None:
     assert isinstance(write, Write)
     assert write.sync
     assert prepare == Prepare()
-    assert Phase.PREPARE is machine.state.phase
+    assert Phase.PREPARE is machine.phase()
     assert (PROMPT,) == machine.state.messages
 
 
@@ -139,7 +142,7 @@ def test_a_text_answer_completes_the_run() -> None:
 def test_a_finished_call_starts_while_the_response_goes_on() -> None:
     machine = Machine().begin().block(call())
     assert StartCall(block=call()) == machine.last[-1]
-    assert Phase.STREAM is machine.state.phase
+    assert Phase.STREAM is machine.phase()
     written, published = machine.last[0], machine.last[1]
     assert isinstance(written, Write)
     assert isinstance(published, Publish)
@@ -148,10 +151,10 @@ def test_a_finished_call_starts_while_the_response_goes_on() -> None:
 
 def test_the_next_turn_begins_when_the_last_call_is_answered() -> None:
     machine = Machine().begin().block(call("t1"), call("t2")).feed(answer("t1")).end("tool_use")
-    assert Phase.TOOLS is machine.state.phase
+    assert Phase.TOOLS is machine.phase()
     assert (PROMPT,) == machine.state.messages
     machine.feed(answer("t2"))
-    assert Phase.PREPARE is machine.state.phase
+    assert Phase.PREPARE is machine.phase()
     assert Prepare() == machine.last[-1]
     assert ContinueReason.NEXT_TURN is machine.state.transition
     assert 2 == machine.state.turn_count
@@ -167,7 +170,7 @@ def test_results_stand_in_call_order_in_the_history() -> None:
 
 def test_calls_answered_during_the_stream_need_no_tools_phase() -> None:
     machine = Machine().begin().block(call()).feed(answer()).end("tool_use")
-    assert Phase.PREPARE is machine.state.phase
+    assert Phase.PREPARE is machine.phase()
 
 
 def test_the_turn_limit_ends_the_run_after_its_tools() -> None:
@@ -197,17 +200,30 @@ def test_a_failure_that_no_api_reported_is_a_model_error(kind: FailureKind) -> N
     Machine().begin().fail(failed).assert_over(TerminalReason.MODEL_ERROR)
 
 
-def test_text_that_had_completed_is_kept_when_the_rest_fails() -> None:
-    machine = Machine().begin().block(TextBlock("half")).fail()
+def test_a_response_that_breaks_off_after_a_text_is_gone_on_from_three_times_in_a_row() -> None:
+    machine = Machine().begin()
+    for number in range(3):
+        machine.block(TextBlock(f"half {number}")).fail()
+        assert Phase.PREPARE is machine.phase()
+        last = machine.state.messages[-1]
+        assert isinstance(last, UserMessage)
+        assert (TextBlock(notes.RESUME_CUT),) == last.content
+        machine.prepared()
+    machine.block(TextBlock("half again")).fail()
     machine.assert_over(TerminalReason.API_ERROR)
-    assert isinstance(machine.state.messages[-1], AssistantMessage)
+    assert [] == check(machine.state.messages)
+
+
+def test_a_failure_that_no_repetition_heals_ends_a_run_that_it_broke_off() -> None:
+    machine = Machine().begin().block(TextBlock("half")).fail(attrs.evolve(OVERLOADED, retryable=False))
+    machine.assert_over(TerminalReason.API_ERROR)
 
 
 def test_calls_that_had_completed_run_and_the_loop_goes_on_when_the_rest_fails() -> None:
     machine = Machine().begin().block(call()).fail()
-    assert Phase.TOOLS is machine.state.phase
+    assert Phase.TOOLS is machine.phase()
     machine.feed(answer())
-    assert Phase.PREPARE is machine.state.phase
+    assert Phase.PREPARE is machine.phase()
     assert ContinueReason.NEXT_TURN is machine.state.transition
 
 
@@ -332,7 +348,7 @@ def test_a_queued_message_joins_after_the_tool_results() -> None:
 
 def test_a_queued_message_keeps_a_run_going_that_would_complete() -> None:
     machine = Machine().begin().feed(steer()).block(TextBlock("done")).end()
-    assert Phase.PREPARE is machine.state.phase
+    assert Phase.PREPARE is machine.phase()
     assert steer().message == machine.state.messages[-1]
 
 
@@ -366,7 +382,7 @@ def test_too_many_calls_in_one_response_are_refused_not_queued() -> None:
     machine = Machine(max_calls_per_response=2).begin().block(call("t1"), call("t2"), call("t3"))
     assert 2 == sum(isinstance(action, StartCall) for action in machine.actions)
     machine.feed(answer("t1"), answer("t2")).end("tool_use")
-    assert Phase.PREPARE is machine.state.phase
+    assert Phase.PREPARE is machine.phase()
     assert [] == check(machine.state.messages)
 
 
