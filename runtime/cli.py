@@ -1,0 +1,156 @@
+"""
+The ``atrio`` command.
+
+Exit codes: 0 success; 1 ended without success, or nobody reads the output; 2 usage or configuration (nothing was
+begun, or the first request showed that address, key or model are wrong); 130 after SIGINT, 143 after SIGTERM.
+Only what was asked for goes to stdout; all that is said about it goes to stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import traceback
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from .arguments import Options, help_text, parse_arguments
+from .errors import ConfigError
+
+__all__ = ["main"]
+
+STDIN_LIMIT_BYTES: Final = 10_000_000
+"""The limit that comparable programs have; more belongs into a file that the agent can search."""
+
+STDIN_PATIENCE: Final = 3.0
+"""Seconds. With a prompt at hand, a stdin that stays open without a word was merely inherited."""
+
+STDERR_PATIENCE: Final = 1.0
+"""Seconds for somebody to take the last words."""
+
+SIGINT_CODE: Final = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; ``argv`` is without the program's name (None: the process's own). Returns the exit code."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    _occupy_standard_descriptors()
+    try:
+        if words[:1] == ["demo"]:
+            from . import demo
+
+            return demo.main(words[1:])
+        return _command(words)
+    except ConfigError as error:
+        _say(str(error))
+        return 2
+    except KeyboardInterrupt:
+        # Before or after the part that listens to signals itself.
+        _say("stopped by SIGINT")
+        return SIGINT_CODE
+    except Exception as error:
+        # The outermost border: a bug shall be one sentence, too. The traceback is for whoever asks.
+        if "--verbose" in words:
+            traceback.print_exc()
+        _say(f"internal error, please report it: {type(error).__name__}: {error}")
+        return 1
+
+
+def _command(words: Sequence[str]) -> int:
+    options = parse_arguments(words)
+    match options.action:
+        case "help":
+            return _print(help_text())
+        case "version":
+            from .job import atrio_version
+
+            return _print(f"atrio {atrio_version()}\n")
+        case "run":
+            return _run(options)
+
+
+def _run(options: Options) -> int:
+    if sys.stdout is None:
+        raise ConfigError("standard output", "it is closed", "redirect it to /dev/null if nobody is to read it")
+    # The heavy imports come after the command line is known to be right.
+    import trio
+
+    from .headless import run_job
+    from .job import prepare_job
+
+    prompt = _prompt(options)
+    job = prepare_job(options, os.environ)
+    outcome = trio.run(partial(run_job, job, prompt), restrict_keyboard_interrupt_to_checkpoints=True)
+    for sentence in outcome.sentences:
+        _say(sentence)
+    return outcome.code
+
+
+def _prompt(options: Options) -> str:
+    parts = [part for part in (options.prompt, _piped(options)) if part and part.strip()]
+    if parts:
+        return "\n\n".join(parts)
+    hint = 'write atrio run "what to do", or pipe it in'
+    if options.swallowed is not None and options.prompt is None:
+        hint = f"if {options.swallowed[:60]!r} was meant as one, put it first, or behind --"
+    raise ConfigError("the prompt", "it is missing", hint)
+
+
+def _piped(options: Options) -> str | None:
+    """What is piped in; None at a terminal."""
+    if sys.stdin is None or os.isatty(0):
+        return None
+    poll = select.poll()
+    poll.register(0, select.POLLIN)
+    if options.prompt is not None and not poll.poll(STDIN_PATIENCE * 1000):
+        _say(
+            f"nothing came on stdin for {STDIN_PATIENCE:g} s, going on without; redirect it from /dev/null to skip this"
+        )
+        return None
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        while piece := os.read(0, 1 << 16):
+            pieces.append(piece)
+            size += len(piece)
+            if size > STDIN_LIMIT_BYTES:
+                raise ConfigError(
+                    "standard input",
+                    f"it is longer than {STDIN_LIMIT_BYTES:,} bytes",
+                    "put it into a file and name that in the prompt",
+                )
+    except OSError as error:
+        raise ConfigError(
+            "standard input", f"it can't be read: {error.strerror}", "redirect it from /dev/null"
+        ) from error
+    return b"".join(pieces).decode("utf-8-sig", "replace")
+
+
+def _print(text: str) -> int:
+    try:
+        os.write(1, text.encode())
+    except OSError:
+        return 1
+    return 0
+
+
+def _say(text: str) -> None:
+    """One sentence on stderr, if anybody is there."""
+    data = f"atrio: {' '.join(text.split())}\n".encode("utf-8", "replace")
+    poll = select.poll()
+    poll.register(2, select.POLLOUT)
+    try:
+        if poll.poll(STDERR_PATIENCE * 1000):
+            os.write(2, data)
+    except OSError:
+        # Nobody is there.
+        return
+
+
+def _occupy_standard_descriptors() -> None:
+    """A closed stdin, stdout or stderr must not become the number of a journal or socket that we open."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(fd)

@@ -1,0 +1,265 @@
+"""
+One run without a person at hand: from the command line's options to an exit code.
+
+Nobody is asked anything: a call that no rule allows is denied, and the result lists it. The first SIGINT or SIGTERM
+aborts the run, whose result is still written; a second one cancels everything; from then on the system's own
+handling holds. When nobody reads the output any more, the run is aborted: work that nobody hears of is not done.
+
+This module and `cli` alone reach up into the tools and actors, inside functions.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+from rich.console import Console
+
+from .doors import single_error
+from .errors import AtrioError, ConfigError, JournalError
+from .events import AssistantBlock, Event, RunEnded
+from .lines import EventLines, encode_line, result_line
+from .live import DRAW_EVERY, LiveView
+from .model import FailureKind
+from .output import Output
+from .progress import outcome_line, printable, progress_line
+from .result import Result, TerminalReason
+
+if TYPE_CHECKING:
+    from atrio.actors.run import Run
+
+    from .job import Job
+
+__all__ = ["Outcome", "run_job"]
+
+ABORTED: Final = frozenset((TerminalReason.ABORTED_STREAMING, TerminalReason.ABORTED_TOOLS))
+
+SETUP_FAULTS: Final = frozenset((FailureKind.UNREACHABLE, FailureKind.AUTHENTICATION, FailureKind.NOT_FOUND))
+"""What the very first request can fail by when the address, the key or the model's name is wrong."""
+
+
+@attrs.frozen
+class Outcome:
+    """The exit code, and sentences for stderr."""
+
+    code: int
+    sentences: tuple[str, ...] = ()
+
+
+async def run_job(job: Job, prompt: str, *, stdout: int = 1, stderr: int = 2) -> Outcome:
+    """
+    Open a session, run the prompt, write what was asked for.
+
+    Cancelled: the run is aborted and its journal complete; the result is not written.
+
+    Raises:
+        ConfigError: the session can't be opened with these settings. Nothing was written.
+    """
+    runner = _Runner(job, prompt, Output(stdout), Output(stderr))
+    # The receiver is outermost: whoever listens to it ends before it does.
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with single_error(), trio.open_nursery() as nursery:
+            nursery.start_soon(runner.listen, signals, nursery.cancel_scope)
+            if runner.view is not None:
+                nursery.start_soon(runner.draw, runner.view)
+            await runner.perform()
+            nursery.cancel_scope.cancel(reason="the run is over")
+    return runner.outcome()
+
+
+class _Runner:
+    """What one run of the command line knows of itself."""
+
+    def __init__(self, job: Job, prompt: str, out: Output, err: Output) -> None:
+        self._job = job
+        self._prompt = prompt
+        self._out = out
+        self._err = err
+        self._redactor = job.config.redactor()
+        self._run: Run | None = None
+        self._lines: EventLines | None = None
+        self._result: Result | None = None
+        self._answered = False
+        self._signal: signal.Signals | None = None
+        self._output_error: OSError | None = None
+        self._failure: str | None = None
+        self.view = self._new_view() if job.live else None
+
+    def _new_view(self) -> LiveView:
+        return LiveView(Console(stderr=True), clean=self._clean, clock=trio.current_time)
+
+    def _clean(self, text: str) -> str:
+        return self._redactor.clean(text.encode("utf-8", "replace")).decode("utf-8", "replace")
+
+    # --- the run ----------------------------------------------------------------------------------
+
+    async def perform(self) -> None:
+        """
+        The session, from its opening to its close. Cancelled: see `run_job`.
+
+        Raises:
+            ConfigError: it can't be opened.
+        """
+        try:
+            await self._session()
+        except ConfigError:
+            raise
+        except JournalError as error:
+            if self._run is None:
+                raise ConfigError("the session's journal", str(error)) from error
+            await self._broke_off(str(error))
+        except AtrioError as error:
+            await self._broke_off(f"{type(error).__name__}: {error}")
+        except Exception as error:
+            # The outermost border: whoever reads the output is still owed its last line.
+            await self._broke_off(f"internal error, please report it: {type(error).__name__}: {error}")
+        finally:
+            if self.view is not None:
+                self.view.close()
+
+    async def _session(self) -> None:
+        from atrio.actors.session import open_session
+
+        job = self._job
+        async with (
+            open_session(
+                job.agent, cwd=job.cwd, add_dirs=job.add_dirs, session_id=job.session_id, config=job.config
+            ) as session,
+            session.submit(self._prompt) as run,
+        ):
+            self._run = run
+            self._lines = EventLines(
+                session_id=session.id,
+                run_id=run.id,
+                version=job.version,
+                api_key_source=job.api_key_source,
+                verbose=job.options.verbose,
+                partial_messages=job.options.partial_messages,
+            )
+            async for event in run:
+                await self._take(event)
+
+    async def _broke_off(self, reason: str) -> None:
+        """The session failed under the run: what it still said, and a result in any case."""
+        self._failure = reason
+        run = self._run
+        if run is None:
+            return
+        # The submit block has been left, so this comes to an end.
+        async for event in run.events:
+            await self._take(event)
+        if self._result is None:
+            lines = self._lines
+            await self._end(
+                Result(
+                    subtype="error_during_execution",
+                    terminal_reason=TerminalReason.MODEL_ERROR,
+                    session_id=lines.session_id if lines is not None else "",
+                    run_id=run.id,
+                    errors=(reason,),
+                )
+            )
+
+    # --- events -----------------------------------------------------------------------------------
+
+    async def _take(self, event: Event) -> None:
+        if self.view is not None:
+            self.view.take(event)
+        elif self._job.plain and (text := progress_line(event)) is not None:
+            self._err.offer(f"{printable(self._clean(' '.join(text.split())))}\n".encode("utf-8", "replace"))
+        if isinstance(event, AssistantBlock):
+            self._answered = True
+        if isinstance(event, RunEnded):
+            await self._end(event.result)
+        elif self._job.options.output_format == "stream-json" and self._lines is not None:
+            for line in self._lines.line_of(event):
+                await self._write(encode_line(line, self._redactor))
+
+    async def _end(self, result: Result) -> None:
+        """The one result of the run, in the format that was asked for."""
+        self._result = result
+        if self._job.options.output_format != "text":
+            await self._write(encode_line(result_line(result), self._redactor))
+        elif result.is_success:
+            if self.view is not None:
+                self.view.close()
+            text = printable(result.text) if os.isatty(self._out.fd) else result.text
+            await self._write(self._clean(f"{text.rstrip()}\n").encode("utf-8", "replace"))
+
+    async def _write(self, data: bytes) -> None:
+        if self._output_error is not None:
+            return
+        try:
+            await self._out.write(data)
+        except OSError as error:
+            self._output_error = error
+            if self._run is not None:
+                self._run.interrupt("the output can't be written")
+
+    # --- beside it --------------------------------------------------------------------------------
+
+    async def listen(self, signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
+        """Act on signals until cancelled."""
+        async for number in signals:
+            first = self._signal is None
+            self._signal = self._signal or signal.Signals(number)
+            if first and self._run is not None:
+                self._run.interrupt(self._signal.name)
+                continue
+            for each in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(each, signal.SIG_DFL)
+            scope.cancel(reason=self._signal.name)
+
+    async def draw(self, view: LiveView) -> None:
+        """Draw until cancelled or until the run has its result."""
+        while self._result is None:
+            await trio.to_thread.run_sync(view.draw, view.frame(), abandon_on_cancel=True)
+            await trio.sleep(DRAW_EVERY)
+
+    # --- the outcome ------------------------------------------------------------------------------
+
+    def outcome(self) -> Outcome:
+        """How it went, for the shell and for a person."""
+        result, number = self._result, self._signal
+        sentences: list[str] = []
+        if self._output_error is not None:
+            reason = self._output_error.strerror or str(self._output_error)
+            return self._outcome(1, f"the output can't be written ({reason}); the run was ended")
+        if number is not None and (result is None or result.terminal_reason in ABORTED):
+            return self._outcome(128 + number, f"stopped by {number.name}")
+        if result is None:
+            return self._outcome(1, self._failure or "the run ended without a result")
+        if denied := sorted({denial.tool_name for denial in result.permission_denials}):
+            sentences.append(
+                f"calls of {', '.join(denied)} were denied; --allowedTools or --permission-mode allow them"
+            )
+        if result.is_success and self._failure is None:
+            if self._job.live:
+                sentences.append(outcome_line(result))
+            return self._outcome(0, *sentences)
+        if (setup := self._setup_fault(result)) is not None:
+            return self._outcome(2, setup)
+        reasons = "; ".join(dict.fromkeys((*result.errors, *((self._failure,) if self._failure else ()))))
+        return self._outcome(1, *sentences, f"the run ended without success ({result.terminal_reason}): {reasons}")
+
+    def _outcome(self, code: int, *sentences: str) -> Outcome:
+        return Outcome(code, tuple(printable(self._clean(" ".join(text.split()))) for text in sentences))
+
+    def _setup_fault(self, result: Result) -> str | None:
+        """The sentence for a first request that failed by what was configured."""
+        if self._answered or result.error_kind not in SETUP_FAULTS:
+            return None
+        config, reason = self._job.config, "; ".join(result.errors)
+        server = config.base_url or "the public API"
+        match result.error_kind:
+            case FailureKind.UNREACHABLE:
+                return f"ANTHROPIC_BASE_URL: {server} can't be reached: {reason}; check the address and the network"
+            case FailureKind.AUTHENTICATION:
+                return f"{self._job.api_key_source}: {server} refused it: {reason}; set a key that is valid there"
+            case _:
+                model = self._job.agent.model
+                return f"model {model!r}: {server} doesn't have it: {reason}; choose another with --model"

@@ -1,0 +1,178 @@
+"""
+What the command line is to run: options, environment and settings files put together and checked.
+
+It reaches up into tools and actors on behalf of `cli`, inside functions.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+import attrs
+
+from .arguments import PERMISSION_MODES, Options
+from .config import Config
+from .errors import ConfigError
+from .journal import journal_path
+from .settings import SOURCES
+
+if TYPE_CHECKING:
+    from atrio.actors.agent import Agent
+    from atrio.tools.permissions import PermissionMode
+
+__all__ = ["DEFAULT_MODEL", "Job", "atrio_version", "prepare_job"]
+
+DEFAULT_MODEL: Final = "claude-sonnet-4-5"
+
+
+@attrs.frozen(kw_only=True)
+class Job:
+    """
+    One run of the command line, checked as far as that is possible without starting anything.
+
+    ``live``: a live view on stderr; ``plain``: progress lines there instead.
+    """
+
+    options: Options
+    config: Config
+    agent: Agent
+    cwd: Path
+    add_dirs: tuple[Path, ...] = ()
+    session_id: str | None = None
+    version: str = "unknown"
+    live: bool = False
+    plain: bool = False
+
+    @property
+    def api_key_source(self) -> str:
+        """Which variable the key for the model's API comes from."""
+        if self.config.api_key:
+            return "ANTHROPIC_API_KEY"
+        return "ANTHROPIC_AUTH_TOKEN" if self.config.auth_token else "none"
+
+
+def atrio_version() -> str:
+    """The installed version."""
+    try:
+        return version("atrio")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def prepare_job(options: Options, environ: Mapping[str, str]) -> Job:
+    """
+    The job that the options describe. Nothing is written.
+
+    Raises:
+        ConfigError: an option, a variable or a settings file is wrong.
+    """
+    cwd = _working_folder(options.cwd)
+    config = Config.from_env(
+        environ,
+        cwd=cwd,
+        sources=SOURCES if options.setting_sources is None else options.setting_sources,
+        settings_file=_settings_file(options.settings),
+    )
+    terminal = os.isatty(2) and environ.get("TERM", "dumb") != "dumb"
+    text = options.output_format == "text"
+    return Job(
+        options=options,
+        config=config,
+        agent=_agent(options, config),
+        cwd=cwd,
+        add_dirs=(*map(Path, options.add_dirs), *_settings_folders(config, cwd)),
+        session_id=_session_id(options.session_id, config, cwd),
+        version=atrio_version(),
+        live=text and terminal,
+        plain=options.verbose and options.output_format != "stream-json" and not (text and terminal),
+    )
+
+
+def _agent(options: Options, config: Config) -> Agent:
+    from atrio.actors.agent import Agent
+    from atrio.tools.registry import default_tools, select_tools
+    from atrio.tools.rules import parse_rule_list
+
+    parse_rule_list((*options.allowed_tools, *options.disallowed_tools))
+    return Agent(
+        model=_model(options, config),
+        tools=default_tools() if options.tools is None else select_tools(options.tools),
+        system_prompt=_text(options.system_prompt, options.system_prompt_file, "--system-prompt-file"),
+        append_system_prompt=_text(
+            options.append_system_prompt, options.append_system_prompt_file, "--append-system-prompt-file"
+        ),
+        max_turns=options.max_turns,
+        permission_mode=_permission_mode(options, config),
+        allowed_tools=options.allowed_tools,
+        disallowed_tools=options.disallowed_tools,
+    )
+
+
+def _model(options: Options, config: Config) -> str:
+    # Variables are closer to this very run than settings files are, as everywhere in `Config`.
+    variables = (config.environ.get(name, "").strip() for name in ("ATRIO_MODEL", "ANTHROPIC_MODEL"))
+    return options.model or next(filter(None, variables), None) or config.settings.model or DEFAULT_MODEL
+
+
+def _permission_mode(options: Options, config: Config) -> PermissionMode:
+    from atrio.tools.permissions import PermissionMode
+
+    name = options.permission_mode or config.settings.default_mode or PermissionMode.DEFAULT
+    if name not in PERMISSION_MODES:
+        raise ConfigError(
+            "permissions.defaultMode of the settings",
+            f"{name!r} is not known",
+            f"choose from {', '.join(PERMISSION_MODES)}",
+        )
+    return PermissionMode(name)
+
+
+def _text(text: str | None, file: str | None, flag: str) -> str | None:
+    if file is None:
+        return text
+    try:
+        return Path(file).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(flag, f"{file} can't be read: {error}", "name a text file") from error
+
+
+def _working_folder(cwd: str | None) -> Path:
+    try:
+        folder = Path(cwd if cwd is not None else os.getcwd()).resolve(strict=True)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ConfigError("the working directory", f"it can't be used: {error}", "name one that exists") from error
+    if not folder.is_dir():
+        raise ConfigError("the working directory", f"{folder} is not a folder", "name one that exists")
+    return folder
+
+
+def _settings_file(name: str | None) -> Path | None:
+    if name is None:
+        return None
+    if name.lstrip().startswith("{"):
+        raise ConfigError("--settings", "it takes a file, not JSON", "write the settings to a file and name that")
+    return Path(name).absolute()
+
+
+def _settings_folders(config: Config, cwd: Path) -> tuple[Path, ...]:
+    """Settings files are shared between machines: a folder that is not on this one is left out."""
+    folders = (cwd / Path(name).expanduser() for name in config.settings.additional_directories if "\0" not in name)
+    return tuple(folder for folder in folders if folder.is_dir())
+
+
+def _session_id(text: str | None, config: Config, cwd: Path) -> str | None:
+    if text is None:
+        return None
+    try:
+        id = str(UUID(text))
+    except ValueError:
+        raise ConfigError("--session-id", f"{text!r} is not a UUID", "leave it out to have one drawn") from None
+    journal = journal_path(config.home, cwd, id)
+    if journal.exists():
+        raise ConfigError("--session-id", f"{id} is taken by the session in {journal}", "give another one")
+    return id
