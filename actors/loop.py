@@ -149,8 +149,7 @@ class Loop:
                 with self.status.waiting(self._what_for()):
                     item = await self._inbox.receive()
                 await self._take(item)
-                for item in self._inbox.drain():
-                    await self._take(item)
+                await self._take_what_is_there()
         except Exception as error:
             self._defect = f"{type(error).__name__}: {error}"
             raise
@@ -158,6 +157,12 @@ class Loop:
             if self._history.result is None:
                 with trio.move_on_after(LAST_WORDS_LIMIT, shield=True):
                     await self._break_off()
+
+    async def _take_what_is_there(self) -> None:
+        for item in self._inbox.drain():
+            if self._state.phase is Phase.TERMINAL:
+                return
+            await self._take(item)
 
     def _what_for(self) -> str:
         """For inspection: what the run waits for now."""
@@ -171,10 +176,7 @@ class Loop:
         during = self._state.phase
         if during is Phase.STREAM:
             self._book_unfinished()
-        for item in self._inbox.drain():
-            if self._state.phase is Phase.TERMINAL:
-                return
-            await self._take(item)
+        await self._take_what_is_there()
         if self._state.phase is Phase.TERMINAL:
             return
         if self._defect is not None:

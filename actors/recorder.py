@@ -90,28 +90,44 @@ class Recorder:
             if journal.torn_bytes:
                 self._report_torn(journal)
             task_status.started()
-            async for append in self._inbox:
-                await self._take(journal, [append, *self._inbox.drain()])
+            # The inbox closes with this task: whoever still wants something written learns at once that nobody will.
+            with self._inbox:
+                try:
+                    async for append in self._inbox:
+                        await self._take(journal, [append, *self._inbox.drain()])
+                finally:
+                    self._take_last_words(journal)
         finally:
-            try:
-                journal.append(self._lines(self._inbox.drain()))
-            finally:
-                journal.close()
+            journal.close()
 
     async def _take(self, journal: JournalFile, batch: Sequence[Append]) -> None:
-        lines = self._lines(batch)
-        if lines:
-            journal.append(lines)
-        wanted = any(append.sync for append in batch) or (bool(lines) and self._durability is Durability.ALWAYS)
-        if wanted and self._durability is not Durability.OS:
-            with self.status.waiting("the disk"):
-                try:
-                    await group_commit().sync(journal.fileno)
-                except OSError as error:
-                    raise JournalUnwritable(str(self._path), error.strerror or str(error)) from error
-        for append in batch:
-            if append.reply is not None:
-                append.reply.put(None)
+        written = False
+        try:
+            lines = self._lines(batch)
+            if lines:
+                journal.append(lines)
+            wanted = any(append.sync for append in batch) or (bool(lines) and self._durability is Durability.ALWAYS)
+            if wanted and self._durability is not Durability.OS:
+                await self._sync(journal)
+            written = True
+        finally:
+            _answer(batch, written=written)
+
+    async def _sync(self, journal: JournalFile) -> None:
+        with self.status.waiting("the disk"):
+            try:
+                await group_commit().sync(journal.fileno)
+            except OSError as error:
+                raise JournalUnwritable(str(self._path), error.strerror or str(error)) from error
+
+    def _take_last_words(self, journal: JournalFile) -> None:
+        batch = self._inbox.drain()
+        written = False
+        try:
+            journal.append(self._lines(batch))
+            written = True
+        finally:
+            _answer(batch, written=written)
 
     def _lines(self, batch: Sequence[Append]) -> bytes:
         records = [record for append in batch for record in append.records]
@@ -124,6 +140,16 @@ class Recorder:
         text = f"{journal.torn_bytes:,} bytes of an unfinished last line were cut off"
         record = SystemRecord(uuid=f"torn-{self._now().timestamp():.6f}", subtype="journal_repaired", text=text)
         journal.append(self._writer.line(record, self._now()))
+
+
+def _answer(batch: Sequence[Append], *, written: bool) -> None:
+    for append in batch:
+        if append.reply is None:
+            continue
+        if written:
+            append.reply.put(None)
+        else:
+            append.reply.close()
 
 
 def _version() -> str:

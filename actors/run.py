@@ -75,7 +75,7 @@ class RunTree:
         self._calls, self._calls_inbox = open_mailbox(EXECUTOR_INBOX, name="executor")
         self._requests: Address[ModelCall]
         self._requests, self._requests_inbox = open_mailbox(STREAMER_INBOX, name="streamer")
-        board = PulseBoard()
+        self._board = board = PulseBoard()
         self.supervisor = Supervisor(
             "run",
             [
