@@ -38,7 +38,7 @@ def _nothing(arguments: Words) -> bool:
 
 def _settled(word: Word) -> bool:
     """It can't turn into an option: neither a variable nor a file's name starts it."""
-    return not word.expands and (not word.globs or word.raw[0].isalnum() or word.raw[0] in "./_'\"")
+    return not word.expands and (not word.globs or word.raw[0].isalnum() or word.raw[0] in "./_")
 
 
 def _without(pattern: str) -> Check:

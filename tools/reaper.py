@@ -33,6 +33,9 @@ FIRST_PAUSE: Final = 0.002
 LONGEST_PAUSE: Final = 0.05
 """Seconds between two looks: short at first, as most processes end at once, then easy on the processor."""
 
+PF_EXITING: Final = 0x4
+"""The kernel's flag for a process that is about to end."""
+
 SCAN_TRIES: Final = 25
 """
 Scans in a row while it is uncertain that nobody is left. A process that forked and ended shortly before it was looked
@@ -66,6 +69,8 @@ class _Status:
 
     member: Member
     ended: bool
+    ending: bool
+    """It is on its way out by itself: its files are closed already, but it still is in the table."""
     parent: int
     group: int
     session: int
@@ -156,7 +161,9 @@ class ProcessTree:
     def _strike(self, status: _Status, number: signal.Signals | None) -> None:
         if status.ended:
             self._bury(status)
-        elif number is not None and (number == signal.SIGKILL or status.member not in self._asked):
+        elif (
+            number is not None and not status.ending and (number == signal.SIGKILL or status.member not in self._asked)
+        ):
             _send(status.member, number)
             self._asked[status.member] = status.member.name
 
@@ -200,8 +207,10 @@ def _read_status(pid: int) -> _Status | None:
     name = front.partition(b"(")[2].decode("utf-8", "replace")
     member = Member(pid, int(fields[19]), name)
     # With more than one thread, only the first one is dead, and the process lives on.
-    ended = fields[0] in (b"Z", b"X") and int(fields[17]) <= 1
-    return _Status(member, ended, int(fields[1]), int(fields[2]), int(fields[3]))
+    single = int(fields[17]) <= 1
+    ended = single and fields[0] in (b"Z", b"X")
+    ending = single and bool(int(fields[6]) & PF_EXITING)
+    return _Status(member, ended, ending, int(fields[1]), int(fields[2]), int(fields[3]))
 
 
 def _is_running(member: Member) -> bool:
