@@ -60,7 +60,8 @@ def render_text(spans: Sequence[Span], *, width: int = 100) -> str:
         lines.append(f"… and {len(lanes) - MAX_LANES} more")
     axis, numbers = scale.axis()
     lines += [f"{'':{names}} {axis}", f"{'seconds':>{names}.{names}} {numbers}".rstrip()]
-    return "\n".join([*lines, *_wrapped(in_words(measure(spans)), width)])
+    legend = f" {FAILED_BAR} ended without success." if any(span.failed for span in spans) else ""
+    return "\n".join([*lines, *_wrapped(in_words(measure(spans)) + legend, width)])
 
 
 def in_words(overlap: Overlap) -> str:
