@@ -22,7 +22,7 @@ import attrs
 import trio
 
 from .config import Config
-from .demo_script import FILES, PROMPT, replies, testing_command
+from .demo_script import FILES, PROMPT, replies, check_command
 from .demo_view import BOLD, GREEN, RED, DemoView
 from .doors import single_error
 from .errors import AtrioError
@@ -264,6 +264,6 @@ async def _tests_pass(project: Path) -> bool:
     async def ignore(_chunk: bytes) -> None:
         pass
 
-    command = testing_command(sys.executable)
+    command = check_command(sys.executable)
     ended = await run_command(command, cwd=project, env=dict(os.environ), on_output=ignore)
     return ended.status == 0

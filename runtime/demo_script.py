@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import attrs
 
-__all__ = ["FILES", "PROMPT", "Call", "Reply", "replies", "testing_command"]
+__all__ = ["FILES", "PROMPT", "Call", "Reply", "replies", "check_command"]
 
 PROMPT: Final = "The tests of this package fail. Find out why, and fix it."
 
@@ -105,7 +105,7 @@ class Reply:
     calls: tuple[Call, ...] = ()
 
 
-def testing_command(python: str) -> tuple[str, ...]:
+def check_command(python: str) -> tuple[str, ...]:
     """The command that tests the project."""
     # -B: compiled files are told apart by whole seconds and size, and an edit may keep both.
     return (python, "-B", "-m", "unittest", "discover", "-t", ".", "-s", "tests")
@@ -113,7 +113,7 @@ def testing_command(python: str) -> tuple[str, ...]:
 
 def replies(python: str) -> tuple[Reply, ...]:
     """What the model says, in order. ``python`` runs the tests."""
-    test = {"command": shlex.join(testing_command(python)), "description": "Run the tests"}
+    test = {"command": shlex.join(check_command(python)), "description": "Run the tests"}
     return (
         Reply(
             "I look for the code that the tests use.",
