@@ -28,6 +28,7 @@ from .model import FailureKind
 from .output import Output
 from .progress import outcome_line, printable, progress_line
 from .result import Result, TerminalReason
+from .wirejson import mend
 
 if TYPE_CHECKING:
     from atrio.actors.run import Run
@@ -93,7 +94,7 @@ class _Runner:
         return LiveView(Console(stderr=True), clean=self._clean, clock=trio.current_time)
 
     def _clean(self, text: str) -> str:
-        return self._redactor.clean(text.encode("utf-8", "replace")).decode("utf-8", "replace")
+        return self._redactor.clean(mend(text).encode()).decode("utf-8", "replace")
 
     # --- the run ----------------------------------------------------------------------------------
 
@@ -170,7 +171,7 @@ class _Runner:
         if self.view is not None:
             self.view.take(event)
         elif self._job.plain and (text := progress_line(event)) is not None:
-            self._err.offer(f"{printable(self._clean(' '.join(text.split())))}\n".encode("utf-8", "replace"))
+            self._err.offer(f"{printable(self._clean(' '.join(text.split())))}\n".encode())
         if isinstance(event, AssistantBlock):
             self._answered = True
         if isinstance(event, RunEnded):
@@ -188,7 +189,7 @@ class _Runner:
             if self.view is not None:
                 self.view.close()
             text = printable(result.text) if os.isatty(self._out.fd) else result.text
-            await self._write(self._clean(f"{text.rstrip()}\n").encode("utf-8", "replace"))
+            await self._write(self._clean(f"{text.rstrip()}\n").encode())
 
     async def _write(self, data: bytes) -> None:
         if self._output_error is not None:

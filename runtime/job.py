@@ -15,9 +15,10 @@ from uuid import UUID
 
 import attrs
 
-from .arguments import PERMISSION_MODES, Options
+from .arguments import Options
 from .config import Config
 from .errors import ConfigError
+from .flags import PERMISSION_MODES
 from .journal import journal_path
 from .settings import SOURCES
 

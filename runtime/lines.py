@@ -278,7 +278,7 @@ def _encode(value: JsonObject) -> bytes:
         return orjson.dumps(value, default=_as_json, option=orjson.OPT_NON_STR_KEYS)
     except TypeError:
         # Half surrogate pairs, or integers beyond 64 bits.
-        plain = json.loads(json.dumps(value, default=_as_json), parse_constant=lambda _name: None)
+        plain = json.loads(json.dumps(value, default=_as_json, skipkeys=True), parse_constant=lambda _name: None)
         return json.dumps(without_surrogates(plain), ensure_ascii=False, separators=(",", ":")).encode("utf-8")
 
 

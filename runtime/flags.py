@@ -1,0 +1,193 @@
+"""
+The flags of the command line: their names, what they take, what becomes of that. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+import attrs
+
+from .errors import ConfigError
+from .wirejson import mend
+
+__all__ = ["BY_NAME", "FLAGS", "LATER", "PERMISSION_MODES", "Flag", "OutputFormat"]
+
+OutputFormat: TypeAlias = Literal["text", "json", "stream-json"]
+
+PERMISSION_MODES: Final = ("default", "acceptEdits", "plan", "dontAsk", "bypassPermissions")
+
+
+@attrs.frozen(kw_only=True)
+class Flag:
+    """
+    A flag and what becomes of it.
+
+    Args:
+        field: which of the options it sets.
+        takes: how many words follow it.
+        read: makes the option's value of the flag's name and its words.
+        adds: given several times, the values are joined.
+    """
+
+    names: tuple[str, ...]
+    field: str
+    help: str
+    takes: Literal["none", "one", "several"] = "none"
+    word: str = ""
+    read: Callable[[str, Sequence[str]], Any] = lambda _flag, _words: True
+    adds: bool = False
+
+
+def _text(_flag: str, words: Sequence[str]) -> str:
+    return mend(words[0])
+
+
+def _path(flag: str, words: Sequence[str]) -> str:
+    if not words[0] or "\0" in words[0]:
+        raise ConfigError(flag, f"{words[0]!r} is no path", "name a file or folder")
+    return words[0]
+
+
+def _paths(flag: str, words: Sequence[str]) -> tuple[str, ...]:
+    return tuple(_path(flag, (word,)) for word in words)
+
+
+def _name(flag: str, words: Sequence[str]) -> str:
+    name = mend(words[0]).strip()
+    if not name:
+        raise ConfigError(flag, "it is empty", "give a name, or leave the flag out")
+    return name
+
+
+def _comma_list(_flag: str, words: Sequence[str]) -> tuple[str, ...]:
+    return tuple(piece.strip() for word in words for piece in mend(word).split(",") if piece.strip())
+
+
+def _rules(_flag: str, words: Sequence[str]) -> tuple[str, ...]:
+    """Rules stay as they were written: their specifiers may hold commas and spaces."""
+    return tuple(mend(word) for word in words if word.strip())
+
+
+def _count(flag: str, words: Sequence[str]) -> int:
+    text = words[0].strip()
+    if not (text.isascii() and text.isdigit() and 1 <= len(text) <= 9 and int(text) >= 1):
+        raise ConfigError(flag, f"{words[0]!r} is no whole number of at least 1", "correct it, or leave the flag out")
+    return int(text)
+
+
+def _choice(choices: Sequence[str]) -> Callable[[str, Sequence[str]], str]:
+    def read(flag: str, words: Sequence[str]) -> str:
+        if words[0] not in choices:
+            raise ConfigError(flag, f"{words[0]!r} is not known", f"choose from {', '.join(choices)}")
+        return words[0]
+
+    return read
+
+
+def _input_format(flag: str, words: Sequence[str]) -> str:
+    if words[0] == "stream-json":
+        raise ConfigError(f"{flag} stream-json", "it is not available yet in this version", "give the prompt as text")
+    return _choice(("text",))(flag, words)
+
+
+def _bypass(_flag: str, _words: Sequence[str]) -> str:
+    return "bypassPermissions"
+
+
+def _one(name: str, word: str, help: str, *, read: Callable[[str, Sequence[str]], Any], field: str = "") -> Flag:
+    return Flag(names=(name,), field=field or _field(name), help=help, takes="one", word=word, read=read)
+
+
+def _field(name: str) -> str:
+    return name.lstrip("-").replace("-", "_")
+
+
+FLAGS: Final = (
+    Flag(names=("-p", "--print"), field="print", help="print the outcome and exit (atrio always does)"),
+    _one(
+        "--output-format",
+        "FORMAT",
+        "text (default), json (the result object), stream-json (one JSON object a line)",
+        read=_choice(get_args(OutputFormat)),
+    ),
+    _one("--input-format", "FORMAT", "text (default)", read=_input_format),
+    Flag(names=("--verbose",), field="verbose", help="tell more: progress on stderr, notices in stream-json"),
+    Flag(
+        names=("--include-partial-messages",),
+        field="partial_messages",
+        help="the model's stream as stream_event lines (stream-json only)",
+    ),
+    _one("--model", "NAME", "the model (else ATRIO_MODEL, ANTHROPIC_MODEL, settings)", read=_name),
+    _one("--system-prompt", "TEXT", "in place of atrio's own system prompt", read=_text),
+    _one("--system-prompt-file", "FILE", "the same, from a file", read=_path),
+    _one("--append-system-prompt", "TEXT", "added to the system prompt", read=_text),
+    _one("--append-system-prompt-file", "FILE", "the same, from a file", read=_path),
+    Flag(
+        names=("--tools",),
+        field="tools",
+        help='the tools on offer: names, "default" for all, "" for none',
+        takes="several",
+        word="NAME...",
+        read=_comma_list,
+        adds=True,
+    ),
+    Flag(
+        names=("--allowedTools", "--allowed-tools"),
+        field="allowed_tools",
+        help='rules that allow calls: Read, "Bash(git diff *)"',
+        takes="several",
+        word="RULE...",
+        read=_rules,
+        adds=True,
+    ),
+    Flag(
+        names=("--disallowedTools", "--disallowed-tools"),
+        field="disallowed_tools",
+        help="rules that deny calls, whatever else allows them",
+        takes="several",
+        word="RULE...",
+        read=_rules,
+        adds=True,
+    ),
+    _one(
+        "--permission-mode",
+        "MODE",
+        f"for calls without a rule: {', '.join(PERMISSION_MODES)}",
+        read=_choice(PERMISSION_MODES),
+    ),
+    Flag(
+        names=("--dangerously-skip-permissions",),
+        field="permission_mode",
+        help="the same as --permission-mode bypassPermissions",
+        read=_bypass,
+    ),
+    _one("--max-turns", "N", "end after so many model requests", read=_count),
+    _one("--session-id", "UUID", "the new session's id (else one is drawn)", read=_name),
+    Flag(
+        names=("--add-dir",),
+        field="add_dirs",
+        help="further folders that tools may use like the working directory",
+        takes="several",
+        word="DIR...",
+        read=_paths,
+        adds=True,
+    ),
+    _one("--settings", "FILE", "one more settings file, stronger than the others", read=_path),
+    _one("--setting-sources", "LIST", 'settings files that count: user,project,local ("" for none)', read=_comma_list),
+    _one("--cwd", "DIR", "work there", read=_path),
+    Flag(names=("-v", "--version"), field="action", help="print the version", read=lambda _flag, _words: "version"),
+    Flag(names=("-h", "--help"), field="action", help="print this", read=lambda _flag, _words: "help"),
+)
+
+LATER: Final = frozenset(
+    (
+        *("--fallback-model", "--resume", "-r", "--continue", "-c", "--fork-session", "--mcp-config", "--json-schema"),
+        *("--strict-mcp-config", "--agents", "--agent", "--max-budget-usd", "--task-budget", "--effort", "--betas"),
+        *("--permission-prompt-tool", "--include-hook-events", "--thinking", "--max-thinking-tokens", "--plugin-dir"),
+        *("--replay-user-messages", "--forward-subagent-text", "--append-subagent-system-prompt", "--bare"),
+        *("--debug", "-d", "--debug-file", "--prompt-suggestions", "--no-session-persistence"),
+    )
+)
+BY_NAME: Final[Mapping[str, Flag]] = {name: flag for flag in FLAGS for name in flag.names}
