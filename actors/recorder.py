@@ -7,7 +7,7 @@ and then answers. It is never restarted: a session whose record can't be kept en
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -23,9 +23,13 @@ from atrio.runtime.journal import JournalFile
 from atrio.runtime.mailbox import Address, Inbox, Pending, Reply, open_reply
 from atrio.runtime.records import Record, SystemRecord
 from atrio.runtime.redact import Redactor
+from atrio.runtime.state import derive_id
 from atrio.runtime.transcript import LineWriter
 
-__all__ = ["Append", "Recorder", "write_and_wait"]
+__all__ = ["Append", "Recorder", "ask_to_write", "write_and_wait"]
+
+LAST_WRITE_LIMIT = 5.0
+"""Seconds that the disk may take for the last write."""
 
 
 @attrs.frozen
@@ -46,11 +50,21 @@ async def write_and_wait(recorder: Address[Append], records: Sequence[Record], *
     Raises:
         PeerGone, ReplyDropped: the recorder is gone.
     """
+    pending = await ask_to_write(recorder, records, sync=sync)
+    await pending.get()
+
+
+async def ask_to_write(recorder: Address[Append], records: Sequence[Record], *, sync: bool = True) -> Pending[None]:
+    """
+    The first half of `write_and_wait`: once it returns, the records will be written, whatever happens to the caller.
+
+    Cancelled: they will not.
+    """
     reply: Reply[None]
     pending: Pending[None]
     reply, pending = open_reply()
     await recorder.send(Append(records, sync, reply))
-    await pending.get()
+    return pending
 
 
 class Recorder:
@@ -76,58 +90,74 @@ class Recorder:
         self._redactor = redactor
         self._now = now
         self._writer = LineWriter(session_id=session_id, cwd=str(cwd), version=_version(), parent=parent)
+        self._hole = False
+        """Something was not written, so nothing may be written after it."""
         self.status = Status()
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         """
-        Write until cancelled or until nobody can send any more. Cancelled: what had been sent by then is written.
+        Write until cancelled or until nobody can send any more. Cancelled: what had been sent by then is written, and
+        is on disk where that was asked for.
+
+        However it ends, its inbox is closed and every answer it owes is given or dropped.
 
         Raises:
             JournalError: the journal can't be opened or written.
         """
-        journal = JournalFile.open(self._path)
-        try:
-            if journal.torn_bytes:
-                self._report_torn(journal)
-            task_status.started()
-            # The inbox closes with this task: whoever still wants something written learns at once that nobody will.
-            with self._inbox:
+        with self._inbox:
+            journal = JournalFile.open(self._path)
+            try:
+                if journal.torn_bytes:
+                    self._report_torn(journal)
+                task_status.started()
+                async for append in self._inbox:
+                    await self._take(journal, [append, *self._inbox.drain()])
+            finally:
                 try:
-                    async for append in self._inbox:
-                        await self._take(journal, [append, *self._inbox.drain()])
+                    # Nothing is written after a hole. What lies there then has its answers dropped by the inbox.
+                    if not self._hole:
+                        with trio.move_on_after(LAST_WRITE_LIMIT, shield=True):
+                            await self._take(journal, self._inbox.drain())
                 finally:
-                    self._take_last_words(journal)
-        finally:
-            journal.close()
+                    journal.close()
 
     async def _take(self, journal: JournalFile, batch: Sequence[Append]) -> None:
-        written = False
         try:
-            lines = self._lines(batch)
-            if lines:
-                journal.append(lines)
-            wanted = any(append.sync for append in batch) or (bool(lines) and self._durability is Durability.ALWAYS)
-            if wanted and self._durability is not Durability.OS:
+            self._append(journal, batch)
+            if any(map(self._waits_for_disk, batch)):
                 await self._sync(journal)
-            written = True
+                _answer(filter(self._waits_for_disk, batch))
         finally:
-            _answer(batch, written=written)
+            for append in batch:
+                if append.reply is not None:
+                    append.reply.close()
+
+    def _append(self, journal: JournalFile, batch: Sequence[Append]) -> None:
+        """Write; answer those who wait for no more than that."""
+        self._hole = True
+        lines = self._lines(batch)
+        if lines:
+            journal.append(lines)
+        self._hole = False
+        _answer(append for append in batch if not self._waits_for_disk(append))
+
+    def _waits_for_disk(self, append: Append) -> bool:
+        match self._durability:
+            case Durability.OS:
+                return False
+            case Durability.BATCH:
+                return append.sync
+            case Durability.ALWAYS:
+                return append.sync or bool(append.records)
 
     async def _sync(self, journal: JournalFile) -> None:
-        with self.status.waiting("the disk"):
-            try:
-                await group_commit().sync(journal.fileno)
-            except OSError as error:
-                raise JournalUnwritable(str(self._path), error.strerror or str(error)) from error
-
-    def _take_last_words(self, journal: JournalFile) -> None:
-        batch = self._inbox.drain()
-        written = False
         try:
-            journal.append(self._lines(batch))
-            written = True
-        finally:
-            _answer(batch, written=written)
+            with self.status.waiting("the disk"):
+                await group_commit().sync(journal.fileno)
+        except OSError as error:
+            # What the disk refused once is gone, even if it accepts the next.
+            self._hole = True
+            raise JournalUnwritable(str(self._path), error.strerror or str(error)) from error
 
     def _lines(self, batch: Sequence[Append]) -> bytes:
         records = [record for append in batch for record in append.records]
@@ -138,18 +168,15 @@ class Recorder:
 
     def _report_torn(self, journal: JournalFile) -> None:
         text = f"{journal.torn_bytes:,} bytes of an unfinished last line were cut off"
-        record = SystemRecord(uuid=f"torn-{self._now().timestamp():.6f}", subtype="journal_repaired", text=text)
-        journal.append(self._writer.line(record, self._now()))
+        now = self._now()
+        uuid = derive_id(self._writer.session_id, "torn", now.isoformat())
+        journal.append(self._writer.line(SystemRecord(uuid=uuid, subtype="journal_repaired", text=text), now))
 
 
-def _answer(batch: Sequence[Append], *, written: bool) -> None:
+def _answer(batch: Iterable[Append]) -> None:
     for append in batch:
-        if append.reply is None:
-            continue
-        if written:
+        if append.reply is not None:
             append.reply.put(None)
-        else:
-            append.reply.close()
 
 
 def _version() -> str:

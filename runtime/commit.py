@@ -21,6 +21,7 @@ class _Ticket:
     fd: int
     done: bool = False
     error: OSError | None = None
+    given_up: bool = False
 
 
 @attrs.define(eq=False)
@@ -38,7 +39,8 @@ class GroupCommit:
         """
         Wait until what was written to ``fd`` is on disk.
 
-        Cancelled: it may be, or not. The descriptor must stay open until this returns.
+        Cancelled: it may be, or not. The descriptor must stay open until this returns or raises; a round that is
+        under way then meets a closed descriptor or one file more, and tells nobody.
 
         Raises:
             OSError: the disk refused.
@@ -52,24 +54,28 @@ class GroupCommit:
                 else:
                     await self._lead()
         finally:
-            if not ticket.done and ticket in self._waiting:
-                self._waiting.remove(ticket)
+            if not ticket.done:
+                ticket.given_up = True
+                self._waiting = [other for other in self._waiting if other is not ticket]
         if ticket.error is not None:
-            raise ticket.error
+            # An error object of its own: others may raise the same outcome in their tasks.
+            raise OSError(ticket.error.errno, ticket.error.strerror) from ticket.error
 
     async def _lead(self) -> None:
         """One round: everything that waits now."""
         group, self._waiting = self._waiting, []
         self._leading = True
-        self.rounds += 1
-        self.commits += len(group)
         try:
             # Never abandoned: the descriptors must not be closed under the thread.
             errors = await trio.to_thread.run_sync(_sync_all, [ticket.fd for ticket in group], limiter=self._limiter)
             for ticket, error in zip(group, errors, strict=True):
                 ticket.done, ticket.error = True, error
+            self.rounds += 1
+            self.commits += len(group)
         finally:
-            self._waiting = [ticket for ticket in group if not ticket.done] + self._waiting
+            # A leader that was cancelled before the round began leaves it to the next.
+            left = [ticket for ticket in group if not ticket.done and not ticket.given_up]
+            self._waiting = left + self._waiting
             self._leading = False
             self._round_over.set()
             self._round_over = trio.Event()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TypeVar
 import attrs
 
 from .errors import ConfigError
+from .journal import make_private
 from .redact import Redactor
 from .settings import SOURCES, Settings, load_settings, read_settings
 from .sse import MAX_EVENT_BYTES
@@ -32,7 +34,38 @@ class Durability(StrEnum):
 
 
 def _default_home() -> Path:
-    return Path.home() / ".atrio"
+    return _atrio_home(os.environ, Path.cwd())
+
+
+def _atrio_home(environ: Mapping[str, str], cwd: Path) -> Path:
+    """``ATRIO_HOME`` or its default, absolute."""
+    remedy = "set ATRIO_HOME to a folder that you may write"
+    user_home = _home_of(environ)
+    text = environ.get("ATRIO_HOME", "").strip()
+    if not text:
+        if user_home is None:
+            raise ConfigError("HOME", "it is not set, and your account has no home folder", remedy)
+        return user_home / ".atrio"
+    if text == "~" or text.startswith("~/"):
+        if user_home is None:
+            raise ConfigError("ATRIO_HOME", f"{text!r} needs a home folder, and there is none", remedy)
+        return user_home / text[2:]
+    try:
+        home = Path(text).expanduser()
+    except RuntimeError:
+        raise ConfigError("ATRIO_HOME", f"{text!r} names a user who is not known", remedy) from None
+    return home if home.is_absolute() else cwd.absolute() / home
+
+
+def _home_of(environ: Mapping[str, str]) -> Path | None:
+    """The user's home folder: ``HOME``, else what the account says."""
+    text = environ.get("HOME")
+    if not text:
+        try:
+            text = pwd.getpwuid(os.getuid()).pw_dir
+        except KeyError:
+            return None
+    return Path(text).absolute() if text else None
 
 
 @attrs.frozen(kw_only=True)
@@ -78,9 +111,7 @@ class Config:
         Raises:
             ConfigError: something is set, but wrong.
         """
-        home = Path(environ.get("ATRIO_HOME") or _home_of(environ) / ".atrio").expanduser()
-        if not home.is_absolute():
-            home = cwd / home
+        home = _atrio_home(environ, cwd)
         settings = load_settings(cwd, home, _home_of(environ), sources)
         if settings_file is not None:
             settings = settings.overlaid(read_settings(settings_file))
@@ -89,8 +120,8 @@ class Config:
         read = _Env(merged)
         return cls(
             home=home,
-            api_key=read.text("ANTHROPIC_API_KEY"),
-            auth_token=read.text("ANTHROPIC_AUTH_TOKEN"),
+            api_key=read.key("ANTHROPIC_API_KEY"),
+            auth_token=read.key("ANTHROPIC_AUTH_TOKEN"),
             base_url=read.text("ANTHROPIC_BASE_URL"),
             durability=read.choice("ATRIO_DURABILITY", Durability, Durability.BATCH),
             max_retries=read.whole("ATRIO_MAX_RETRIES", 10, least=0),
@@ -108,17 +139,19 @@ class Config:
         return Redactor.for_environment({**self.environ, **{name: key for name, key in own.items() if key}})
 
 
-def _home_of(environ: Mapping[str, str]) -> Path:
-    home = environ.get("HOME")
-    return Path(home) if home else Path.home()
-
-
 @attrs.frozen
 class _Env:
     environ: Mapping[str, str]
 
     def text(self, name: str) -> str | None:
         return self.environ.get(name, "").strip() or None
+
+    def key(self, name: str) -> str | None:
+        text = self.text(name)
+        if text is not None and not (text.isascii() and text.isprintable()):
+            # Not shown: it is a secret all the same.
+            raise ConfigError(name, "it holds characters that no key has (a line break?)", "copy it again")
+        return text
 
     def whole(self, name: str, default: int, *, least: int) -> int:
         text = self.text(name)
@@ -164,8 +197,9 @@ def prepare_home(config: Config) -> None:
     """
     remedy = "point ATRIO_HOME at a folder that you may write"
     try:
-        (config.home / "projects").mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(config.home / "projects")
     except OSError as error:
-        raise ConfigError("ATRIO_HOME", f"{config.home} can't be used: {error.strerror}", remedy) from error
+        problem = f"{config.home} can't be used: {error.filename}: {error.strerror}"
+        raise ConfigError("ATRIO_HOME", problem, remedy) from error
     if not os.access(config.home / "projects", os.W_OK | os.X_OK):
         raise ConfigError("ATRIO_HOME", f"{config.home} is not writable", remedy)

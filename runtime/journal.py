@@ -17,13 +17,15 @@ import socket
 from pathlib import Path
 
 import attrs
+import orjson
 
 from .errors import JournalLocked, JournalUnwritable
 
-__all__ = ["JournalFile", "journal_path", "project_slug", "results_folder"]
+__all__ = ["JournalFile", "journal_path", "make_private", "project_slug", "results_folder"]
 
 _SLUG_LIMIT = 180
 _BLOCK = 64 * 1024
+_SOMEBODY = "another process or session"
 
 
 def project_slug(cwd: Path) -> str:
@@ -43,18 +45,38 @@ def results_folder(journal: Path) -> Path:
     return journal.with_suffix("") / "tool-results"
 
 
+def make_private(folder: Path) -> None:
+    """
+    Make a folder that only its owner may enter, and those above it that are missing, alike. An existing one is kept.
+
+    Raises:
+        OSError: it can't be made, or something else has its name.
+    """
+    try:
+        folder.mkdir(mode=0o700)
+    except FileNotFoundError:
+        # Not ``parents=True``: that gives the folders above the ordinary mode.
+        make_private(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+    except FileExistsError:
+        if not folder.is_dir():
+            raise
+
+
 @attrs.define(eq=False)
 class JournalFile:
     """
     An open journal. Made by `open`; `close` it.
 
-    ``torn_bytes`` is what was cut off at its end when it was opened.
+    ``torn_bytes`` is what was cut off at its end when it was opened. ``broken`` is set by the first failed append:
+    nothing may be appended after a hole.
     """
 
     path: Path
     _fd: int
     _lease: _Lease
     torn_bytes: int = 0
+    broken: bool = False
 
     @classmethod
     def open(cls, path: Path) -> JournalFile:
@@ -66,18 +88,14 @@ class JournalFile:
             JournalUnwritable: the file or a folder can't be made or written.
         """
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(path.parent)
             lease = _Lease.take(path)
+            try:
+                fd, torn = _open_whole(path)
+            except (OSError, JournalLocked):
+                lease.give_back()
+                raise
         except OSError as error:
-            raise JournalUnwritable(str(path), error.strerror or str(error)) from error
-        fd = -1
-        try:
-            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            torn = _cut_torn_tail(fd)
-        except OSError as error:
-            if fd >= 0:
-                os.close(fd)
-            lease.give_back()
             raise JournalUnwritable(str(path), error.strerror or str(error)) from error
         return cls(path, fd, lease, torn)
 
@@ -92,11 +110,14 @@ class JournalFile:
         Raises:
             JournalUnwritable: the disk is full, or the file is gone from under us.
         """
+        if self.broken:
+            raise JournalUnwritable(str(self.path), "an earlier write failed")
         written = 0
         try:
             while written < len(lines):
                 written += os.write(self._fd, lines[written:] if written else lines)
         except OSError as error:
+            self.broken = True
             self._take_back(written)
             raise JournalUnwritable(str(self.path), error.strerror or str(error)) from error
 
@@ -129,24 +150,52 @@ class _Lease:
         while True:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                owner = os.pread(fd, 200, 0).decode("utf-8", "replace").strip()
+                if not _lock(fd):
+                    owner = os.pread(fd, 200, 0).decode("utf-8", "replace").strip()
+                    raise JournalLocked(str(journal), owner or _SOMEBODY)
+                if _is_at(fd, path):
+                    _replace_text(fd, f"process {os.getpid()} on {socket.gethostname()}\n")
+                    return cls(path, fd)
+            except (OSError, JournalLocked):
                 os.close(fd)
-                raise JournalLocked(str(journal), owner or "another process") from None
-            if _is_at(fd, path):
-                break
+                raise
             # The owner removed the file between our open and our lock: that lock guards nothing.
             os.close(fd)
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-        return cls(path, fd)
 
     def give_back(self) -> None:
         try:
             self.path.unlink(missing_ok=True)
+        except OSError:
+            # The lock is what counts, and it ends with the descriptor; a file that stays behind is in nobody's way.
+            pass
         finally:
             os.close(self.fd)
+
+
+def _lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _replace_text(fd: int, text: str) -> None:
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, text.encode(), 0)
+
+
+def _open_whole(path: Path) -> tuple[int, int]:
+    """The file, ending in a whole line, and how many bytes had to be cut off for that."""
+    fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        # Locked as well, since somebody may have tidied up the lock file.
+        if not _lock(fd):
+            raise JournalLocked(str(path), _SOMEBODY)
+        return fd, _mend_tail(fd)
+    except (OSError, JournalLocked):
+        os.close(fd)
+        raise
 
 
 def _is_at(fd: int, path: Path) -> bool:
@@ -158,17 +207,36 @@ def _is_at(fd: int, path: Path) -> bool:
     return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
 
 
-def _cut_torn_tail(fd: int) -> int:
-    """Cut what follows the last newline; returns how much that was."""
+def _mend_tail(fd: int) -> int:
+    """
+    Cut what follows the last newline; returns how much that was.
+
+    A whole record that lacks but its newline gets it: a reader has seen that record, and it must not go away.
+    """
     size = os.fstat(fd).st_size
+    end = _end_of_last_line(fd, size)
+    if end == size:
+        return 0
+    if _is_record(os.pread(fd, size - end, end)):
+        os.write(fd, b"\n")
+        return 0
+    os.ftruncate(fd, end)
+    return size - end
+
+
+def _end_of_last_line(fd: int, size: int) -> int:
     end = size
     while end > 0:
         start = max(0, end - _BLOCK)
         newline = os.pread(fd, end - start, start).rfind(b"\n")
         if newline >= 0:
-            end = start + newline + 1
-            break
+            return start + newline + 1
         end = start
-    if end < size:
-        os.ftruncate(fd, end)
-    return size - end
+    return 0
+
+
+def _is_record(tail: bytes) -> bool:
+    try:
+        return isinstance(orjson.loads(tail), dict)
+    except orjson.JSONDecodeError:
+        return False

@@ -46,7 +46,11 @@ class BlockRecord:
 
 @attrs.frozen(kw_only=True)
 class ResponseEndRecord:
-    """A response is over. ``incomplete``: it was broken off, what had come of it counts."""
+    """
+    A response is over. ``incomplete``: it was broken off, what had come of it counts.
+
+    ``beside_block``: another program noted this with a block; more blocks of the same response may follow.
+    """
 
     uuid: str
     message_id: str
@@ -54,6 +58,7 @@ class ResponseEndRecord:
     stop_reason: StopReason | None
     usage: Usage
     incomplete: bool = False
+    beside_block: bool = False
 
 
 @attrs.frozen(kw_only=True)

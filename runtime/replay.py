@@ -2,7 +2,7 @@
 From a journal back to the history that it records.
 
 A bad line never hides what follows it: it is skipped and reported with its place. Replaying a journal gives the
-very history that the session had in memory.
+very history that the session had in memory. Journals of other programs are read as well as possible.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 import attrs
 import orjson
 
-from .errors import JournalUnwritable
-from .messages import AssistantMessage, Message, SystemMessage, ToolUseBlock, Usage, UserMessage
+from .errors import JournalCorrupt
+from .messages import AssistantMessage, JsonObject, Message, SystemMessage, ToolUseBlock, Usage, UserMessage
 from .records import (
     BlockRecord,
     Record,
@@ -28,7 +28,8 @@ from .records import (
     UserRecord,
     WithdrawRecord,
 )
-from .transcript import record_from_line
+from .transcript import records_from_line
+from .wirejson import parse_object, without_surrogates
 
 __all__ = ["BadLine", "Replay", "read_records", "replay", "replay_file"]
 
@@ -55,25 +56,37 @@ class Replay:
 
 
 def read_records(path: Path, bad_lines: list[BadLine]) -> Iterator[Record]:
-    """The records of a file, one line in memory at a time; what is no record goes to ``bad_lines``."""
-    offset = 0
+    """
+    The records of a file, one line in memory at a time; what is no record goes to ``bad_lines``.
+
+    Raises:
+        JournalCorrupt: the file can't be read.
+    """
+    number = offset = 0
     try:
-        file = path.open("rb")
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    records = records_from_line(_parse(line)) if not line.isspace() else ()
+                except (ValueError, RecursionError) as error:
+                    bad_lines.append(BadLine(number=number, offset_bytes=offset, reason=str(error)))
+                else:
+                    yield from records
+                offset += len(line)
     except OSError as error:
-        raise JournalUnwritable(str(path), error.strerror or str(error)) from error
-    with file:
-        for number, line in enumerate(file, 1):
-            try:
-                value = orjson.loads(line)
-                record = record_from_line(value) if isinstance(value, dict) else None
-                if not isinstance(value, dict):
-                    raise ValueError("it is no JSON object")
-            except ValueError as error:
-                bad_lines.append(BadLine(number=number, offset_bytes=offset, reason=str(error)))
-            else:
-                if record is not None:
-                    yield record
-            offset += len(line)
+        raise JournalCorrupt(str(path), number + 1, error.strerror or str(error)) from error
+
+
+def _parse(line: bytes) -> JsonObject:
+    """Leniently, where need be: other programs write half surrogate pairs as escapes."""
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        value, torn = parse_object(line)
+        value = without_surrogates(value) if torn else value
+    if not isinstance(value, dict):
+        raise ValueError("it is no JSON object")
+    return value
 
 
 def replay_file(path: Path) -> Replay:
@@ -81,7 +94,7 @@ def replay_file(path: Path) -> Replay:
     The journal at ``path``, replayed.
 
     Raises:
-        JournalUnwritable: it can't be read.
+        JournalCorrupt: it can't be read at all.
     """
     bad_lines: list[BadLine] = []
     outcome = replay(read_records(path, bad_lines))
@@ -99,27 +112,38 @@ def replay(records: Iterable[Record]) -> Replay:
 
 @attrs.define(eq=False)
 class _Response:
-    """A response in the making, and the results of its calls."""
+    """A response in the making, and the results of its calls, in call order."""
 
     message: AssistantMessage
-    results: dict[str, ResultRecord] = attrs.field(factory=dict)
+    results: list[ResultRecord | None] = attrs.field(factory=list)
+    over: bool = False
+    """Its end was recorded: what has the same message id from now on is another response of a careless server."""
+
+    def add(self, record: BlockRecord) -> None:
+        self.message = attrs.evolve(self.message, content=(*self.message.content, record.block))
+        if isinstance(record.block, ToolUseBlock):
+            self.results.append(None)
 
     @property
-    def open_ids(self) -> list[str]:
-        return [call.id for call in self.message.tool_uses if call.id not in self.results]
+    def open_calls(self) -> bool:
+        return None in self.results
+
+    def answer(self, record: ResultRecord) -> None:
+        """The first open call of that id is answered (ids need not be unique)."""
+        for position, call in enumerate(self.message.tool_uses):
+            if call.id == record.block.tool_use_id and self.results[position] is None:
+                self.results[position] = record
+                return
 
     def messages(self) -> Iterator[Message]:
         yield self.message
-        calls = [call for call in self.message.content if isinstance(call, ToolUseBlock) and call.id in self.results]
-        if calls:
-            done = [self.results[call.id] for call in calls]
+        done = [record for record in self.results if record is not None]
+        if done:
             yield UserMessage(
                 uuid=done[0].uuid,
                 content=tuple(record.block for record in done),
                 origin="tool_results",
-                details={
-                    call.id: each.details for call, each in zip(calls, done, strict=True) if each.details is not None
-                },
+                details={record.block.tool_use_id: record.details for record in done if record.details is not None},
             )
 
 
@@ -157,39 +181,37 @@ class _Builder:
         return self.out
 
     def _add(self, message: Message) -> None:
-        if self.response is not None and self.response.open_ids:
+        if self.response is not None and self.response.open_calls:
             self.waiting.append(message)
             return
         self._close()
         self.messages.append(message)
 
     def _block(self, record: BlockRecord) -> None:
-        if self.response is None or self.response.message.message_id != record.message_id:
+        response = self.response
+        if response is None or response.over or response.message.message_id != record.message_id:
             self._close()
             message = AssistantMessage(
                 uuid=record.uuid,
                 message_id=record.message_id,
                 model=record.model,
                 requested_model=record.requested_model,
-                content=(record.block,),
+                content=(),
             )
-            self.response = _Response(message)
-            return
-        message = self.response.message
-        self.response.message = attrs.evolve(message, content=(*message.content, record.block))
+            self.response = response = _Response(message)
+        response.add(record)
 
     def _response_end(self, record: ResponseEndRecord) -> None:
         self.out.usage[record.message_id] = (record.model, record.usage)
-        if self.response is not None and self.response.message.message_id == record.message_id:
-            self.response.message = attrs.evolve(
-                self.response.message, stop_reason=record.stop_reason, usage=record.usage
-            )
+        response = self.response
+        if response is not None and response.message.message_id == record.message_id:
+            response.over = not record.beside_block
+            response.message = attrs.evolve(response.message, stop_reason=record.stop_reason, usage=record.usage)
 
     def _result(self, record: ResultRecord) -> None:
-        id = record.block.tool_use_id
-        self.out.started.pop(id, None)
-        if self.response is not None and id in self.response.open_ids:
-            self.response.results[id] = record
+        self.out.started.pop(record.block.tool_use_id, None)
+        if self.response is not None:
+            self.response.answer(record)
 
     def _withdraw(self, record: WithdrawRecord) -> None:
         if self.response is not None and self.response.message.message_id == record.message_id:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import attrs
 
@@ -49,9 +48,9 @@ class Settings:
         )
 
 
-def load_settings(cwd: Path, home: Path, user_home: Path, sources: Iterable[str] = SOURCES) -> Settings:
+def load_settings(cwd: Path, home: Path, user_home: Path | None, sources: Iterable[str] = SOURCES) -> Settings:
     """
-    All settings files of these sources, merged.
+    All settings files of these sources, merged; a file that isn't there is none.
 
     Raises:
         ConfigError: a file can't be read or is wrong, or a source is unknown.
@@ -64,15 +63,17 @@ def load_settings(cwd: Path, home: Path, user_home: Path, sources: Iterable[str]
     for source in SOURCES:
         if source in wanted:
             for path in _files(source, cwd, home, user_home):
-                if path.exists():
-                    settings = settings.overlaid(read_settings(path))
+                text = _text_of(path)
+                if text is not None:
+                    settings = settings.overlaid(_parse(path, text))
     return settings
 
 
-def _files(source: str, cwd: Path, home: Path, user_home: Path) -> Sequence[Path]:
+def _files(source: str, cwd: Path, home: Path, user_home: Path | None) -> Sequence[Path]:
     match source:
         case "user":
-            return (user_home / ".claude" / "settings.json", home / "settings.json")
+            own = home / "settings.json"
+            return (own,) if user_home is None else (user_home / ".claude" / "settings.json", own)
         case "project":
             return (cwd / ".claude" / "settings.json", cwd / ".atrio" / "settings.json")
         case _:
@@ -84,13 +85,33 @@ def read_settings(path: Path) -> Settings:
     One file.
 
     Raises:
-        ConfigError: it can't be read, is no JSON object, or a known key has a value of the wrong kind.
+        ConfigError: it isn't there or can't be read, is no JSON object, or a known key has a value of the wrong kind.
     """
-    thing = f"settings file {path}"
+    text = _text_of(path)
+    if text is None:
+        raise ConfigError(_thing(path), "it does not exist", "correct the path")
+    return _parse(path, text)
+
+
+def _thing(path: Path) -> str:
+    return f"settings file {path}"
+
+
+def _text_of(path: Path) -> str | None:
+    """The file's text, whatever mark it begins with; None if there is no such file."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(thing, f"it can't be read: {error}", "repair or remove it") from error
+        return path.read_text(encoding="utf-8-sig")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise ConfigError(_thing(path), f"it can't be read: {error.strerror}", "repair or remove it") from error
+    except UnicodeDecodeError as error:
+        problem = f"it is no UTF-8 text (byte {error.start})"
+        raise ConfigError(_thing(path), problem, "save it as UTF-8") from error
+
+
+def _parse(path: Path, text: str) -> Settings:
+    thing = _thing(path)
     if not text.strip():
         return Settings()
     try:
@@ -100,6 +121,9 @@ def read_settings(path: Path) -> Settings:
         raise ConfigError(thing, f"it is no valid JSON at {where}: {error.msg}", "repair that place") from None
     except RecursionError:
         raise ConfigError(thing, "it is nested too deeply", "repair or remove it") from None
+    except ValueError as error:
+        # A number of thousands of digits.
+        raise ConfigError(thing, f"it is no valid JSON: {error}", "repair or remove it") from None
     return _Reader(thing).settings(data)
 
 
@@ -141,13 +165,18 @@ class _Reader:
     def _texts(self, value: object, key: str) -> tuple[str, ...]:
         if value is None:
             return ()
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        if not isinstance(value, list):
             raise self._wrong(key, "a list of texts", value)
+        for position, item in enumerate(value):
+            if not isinstance(item, str):
+                raise self._wrong(f"{key}[{position}]", "a text", item)
         return tuple(value)
 
-    def _env(self, value: Any) -> Mapping[str, str]:
+    def _env(self, value: object) -> Mapping[str, str]:
         env = self._object(value, "env")
         for name, text in env.items():
-            if not isinstance(text, str | int | float | bool):
+            if not name or "=" in name or "\0" in name:
+                raise ConfigError(self.thing, f"env has {name!r}, which can't name a variable", "correct it")
+            if not isinstance(text, str | int | float) or "\0" in str(text):
                 raise self._wrong(f"env.{name}", "a text", text)
         return {name: text if isinstance(text, str) else json.dumps(text) for name, text in env.items()}

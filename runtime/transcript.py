@@ -5,27 +5,32 @@ The shapes are those that readers of existing transcripts understand: ``user``, 
 linked by ``uuid`` and ``parentUuid``, one content block in each assistant line, the API's message id in all lines of
 one response. A response's usage is in its last line alone (which has no content), so that a reader which adds up
 lines counts it once.
+
+Lines of other programs are read as well as possible: content that is a plain text, several blocks in a line, usage
+and stop reason beside a block, results without a tool's name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, assert_never
+from typing import Any, assert_never, get_args
 
 import attrs
-import orjson
 
 from .messages import (
     Block,
     JsonObject,
+    TextBlock,
     ToolResultBlock,
     ToolUseBlock,
     Usage,
     UserMessage,
+    UserOrigin,
     block_from_wire,
     block_to_wire,
 )
+from .plain_json import json_line
 from .records import (
     BlockRecord,
     Record,
@@ -38,9 +43,10 @@ from .records import (
     UserRecord,
     WithdrawRecord,
 )
-from .wirejson import without_surrogates
 
-__all__ = ["LineWriter", "record_from_line"]
+__all__ = ["LineWriter", "records_from_line"]
+
+_ORIGINS: tuple[UserOrigin, ...] = get_args(UserOrigin)
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -57,7 +63,7 @@ class LineWriter:
     parent: str | None = None
 
     def line(self, record: Record, now: datetime) -> bytes:
-        """The record as one line, with its newline."""
+        """The record as one line, with its newline. ``now`` is UTC. Never fails, whatever a tool's details are."""
         common: JsonObject = {
             "parentUuid": self.parent,
             "isSidechain": False,
@@ -69,25 +75,7 @@ class LineWriter:
         }
         value = {**common, **_body(record), "uuid": record.uuid}
         self.parent = record.uuid
-        try:
-            return orjson.dumps(value, default=_as_json, option=_OPTIONS)
-        except TypeError:
-            return orjson.dumps(without_surrogates(value), default=_as_json, option=_OPTIONS)
-
-
-_OPTIONS = orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
-
-
-def _as_json(value: object) -> Any:
-    """Details of a tool may be anything; what JSON has no form for is kept as text."""
-    fields = getattr(type(value), "__attrs_attrs__", None)
-    if fields is not None:
-        return {field.name: getattr(value, field.name) for field in fields}
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, set | frozenset):
-        return list(value)
-    return str(value)
+        return json_line(value)
 
 
 def _body(record: Record) -> JsonObject:
@@ -95,13 +83,14 @@ def _body(record: Record) -> JsonObject:
         case UserRecord():
             return _user_line(record.message)
         case BlockRecord():
-            line = _assistant_line(record.message_id, record.model, [_stored(record.block)])
-            return {**line, "requestedModel": record.requested_model} if record.requested_model else line
+            return _block_line(record)
         case ResponseEndRecord():
             line = _assistant_line(record.message_id, record.model, [])
             line["message"]["stop_reason"] = record.stop_reason
             if record.usage.reported:
                 line["message"]["usage"] = record.usage.to_wire()
+            elif record.usage.extra:
+                line["message"]["usage"] = dict(record.usage.extra)
             return {**line, "incomplete": True} if record.incomplete else line
         case ResultRecord():
             line = {"type": "user", "message": {"role": "user", "content": [block_to_wire(record.block)]}}
@@ -140,11 +129,13 @@ def _user_line(message: UserMessage) -> JsonObject:
     return line
 
 
-def _stored(block: Block) -> JsonObject:
-    wire = block_to_wire(block)
-    if isinstance(block, ToolUseBlock) and block.invalid_json is not None:
-        wire["invalid_json"] = block.invalid_json
-    return wire
+def _block_line(record: BlockRecord) -> JsonObject:
+    line = _assistant_line(record.message_id, record.model, [block_to_wire(record.block)])
+    if record.requested_model:
+        line["requestedModel"] = record.requested_model
+    if isinstance(record.block, ToolUseBlock) and record.block.invalid_json is not None:
+        line["invalidJson"] = record.block.invalid_json
+    return line
 
 
 def _assistant_line(message_id: str, model: str, content: list[JsonObject]) -> JsonObject:
@@ -167,70 +158,103 @@ def _system_line(subtype: str, text: str, data: Any) -> JsonObject:
     return line if data is None else {**line, "data": data}
 
 
-def record_from_line(line: Mapping[str, Any]) -> Record | None:
+def records_from_line(line: Mapping[str, Any]) -> tuple[Record, ...]:
     """
-    The record of a line; None for a line that is somebody else's.
+    The records of a line: one if atrio wrote it, several for some lines of other programs, none for what is no part
+    of the conversation (kinds of lines that are unknown, subagents' lines, another program's notes of API errors).
 
     Raises:
         ValueError: the line claims to be a record, but is none.
     """
-    uuid = line.get("uuid")
+    kind, uuid = line.get("type"), line.get("uuid")
+    if kind not in ("user", "assistant", "system"):
+        return ()
+    if line.get("isSidechain") is True or line.get("isApiErrorMessage") is True:
+        return ()
     if not isinstance(uuid, str):
-        return None
+        raise ValueError(f"a line of type {kind} without a uuid")
     match line:
         case {"type": "user", "message": {"content": content}}:
-            return _user_record(uuid, line, content)
-        case {"type": "assistant", "message": {"id": str(id), "content": list(content)} as message}:
-            return _assistant_record(uuid, line, id, message, content)
+            return _user_records(uuid, line, _blocks(content))
+        case {"type": "assistant", "message": {"content": content} as message}:
+            return _assistant_records(uuid, line, message, _blocks(content))
         case {"type": "system", "subtype": str(subtype)}:
-            return _system_record(uuid, subtype, line)
-        case {"type": "user" | "assistant" | "system"}:
-            raise ValueError(f"a {line['type']} line without what belongs into it")
+            return (_system_record(uuid, subtype, line),)
         case _:
-            return None
+            raise ValueError(f"a line of type {kind} without what belongs into it")
 
 
-def _user_record(uuid: str, line: Mapping[str, Any], content: object) -> Record:
+def _blocks(content: object) -> tuple[Block, ...]:
     if isinstance(content, str):
-        content = [{"type": "text", "text": content}]
-    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
-        raise ValueError("a user line whose content is no list of blocks")
-    blocks = tuple(block_from_wire(part) for part in content)
-    if len(blocks) == 1 and isinstance(blocks[0], ToolResultBlock) and "toolName" in line:
-        return ResultRecord(uuid=uuid, block=blocks[0], name=str(line["toolName"]), details=line.get("toolUseResult"))
-    origin: Any = line.get("origin", "prompt")
-    return UserRecord(
-        message=UserMessage(
-            uuid=uuid,
-            content=blocks,
-            origin=origin,
-            hidden=line.get("isMeta") is True,
-            pinned=line.get("pinned") is True,
+        return (TextBlock(content),)
+    if not isinstance(content, list):
+        raise ValueError("a message whose content is neither a text nor a list of blocks")
+    blocks: list[Block] = []
+    for part in content:
+        if isinstance(part, str):
+            blocks.append(TextBlock(part))
+        elif isinstance(part, dict):
+            blocks.append(block_from_wire(part))
+        else:
+            raise ValueError("a message with a part that is no content block")
+    return tuple(blocks)
+
+
+def _user_records(uuid: str, line: Mapping[str, Any], blocks: tuple[Block, ...]) -> tuple[Record, ...]:
+    results = [block for block in blocks if isinstance(block, ToolResultBlock)]
+    # A line of ours that is no result has an origin; other programs give none to either.
+    if results and len(results) == len(blocks) and "origin" not in line:
+        name = line.get("toolName")
+        details = line.get("toolUseResult") if len(results) == 1 else None
+        return tuple(
+            ResultRecord(uuid=uuid, block=block, name=name if isinstance(name, str) else "", details=details)
+            for block in results
         )
+    message = UserMessage(
+        uuid=uuid,
+        content=blocks,
+        origin=_origin(line.get("origin")),
+        hidden=line.get("isMeta") is True,
+        pinned=line.get("pinned") is True,
     )
+    return (UserRecord(message=message),)
 
 
-def _assistant_record(
-    uuid: str, line: Mapping[str, Any], id: str, message: Mapping[str, Any], content: list[Any]
-) -> Record:
-    model = str(message.get("model") or "")
-    if content and isinstance(content[0], dict):
-        wire = dict(content[0])
-        invalid = wire.pop("invalid_json", None)
-        block = block_from_wire(wire)
+def _origin(value: object) -> UserOrigin:
+    for origin in _ORIGINS:
+        if origin == value:
+            return origin
+    return "prompt"
+
+
+def _assistant_records(
+    uuid: str, line: Mapping[str, Any], message: Mapping[str, Any], blocks: tuple[Block, ...]
+) -> tuple[Record, ...]:
+    id, model, reason, usage = (message.get(key) for key in ("id", "model", "stop_reason", "usage"))
+    message_id = id if isinstance(id, str) else uuid
+    name = model if isinstance(model, str) else ""
+    asked, invalid = line.get("requestedModel"), line.get("invalidJson")
+    records: list[Record] = []
+    for block in blocks:
         if isinstance(block, ToolUseBlock) and isinstance(invalid, str):
             block = attrs.evolve(block, invalid_json=invalid)
-        asked = str(line.get("requestedModel") or "")
-        return BlockRecord(uuid=uuid, message_id=id, model=model, block=block, requested_model=asked)
-    reason = message.get("stop_reason")
-    return ResponseEndRecord(
-        uuid=uuid,
-        message_id=id,
-        model=model,
-        stop_reason=reason if isinstance(reason, str) else None,
-        usage=Usage().updated(message.get("usage")),
-        incomplete=line.get("incomplete") is True,
-    )
+        requested = asked if isinstance(asked, str) else ""
+        records.append(
+            BlockRecord(uuid=uuid, message_id=message_id, model=name, block=block, requested_model=requested)
+        )
+    if not blocks or isinstance(reason, str) or isinstance(usage, dict):
+        records.append(
+            ResponseEndRecord(
+                uuid=uuid,
+                message_id=message_id,
+                model=name,
+                stop_reason=reason if isinstance(reason, str) else None,
+                usage=Usage().updated(usage if isinstance(usage, dict) else None),
+                incomplete=line.get("incomplete") is True,
+                beside_block=bool(blocks),
+            )
+        )
+    return tuple(records)
 
 
 def _system_record(uuid: str, subtype: str, line: Mapping[str, Any]) -> Record:
@@ -244,6 +268,8 @@ def _system_record(uuid: str, subtype: str, line: Mapping[str, Any]) -> Record:
             return RunStartRecord(uuid=uuid, run_id=id, model=str(data.get("model", "")))
         case "run_ended", {"runId": str(id)}:
             reason = str(data.get("terminalReason", ""))
-            return RunEndRecord(uuid=uuid, run_id=id, terminal_reason=reason, errors=tuple(data.get("errors", ())))
+            errors = data.get("errors")
+            texts = tuple(map(str, errors)) if isinstance(errors, list) else ()
+            return RunEndRecord(uuid=uuid, run_id=id, terminal_reason=reason, errors=texts)
         case _:
             return SystemRecord(uuid=uuid, subtype=subtype, text=str(line.get("content", "")), data=data)
