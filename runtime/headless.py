@@ -25,8 +25,8 @@ from .events import AssistantBlock, Event, RunEnded
 from .lines import EventLines, encode_line, result_line
 from .live import DRAW_EVERY, LiveView
 from .model import FailureKind
+from .narration import outcome_line, printable, progress_line
 from .output import Output
-from .progress import outcome_line, printable, progress_line
 from .result import Result, TerminalReason
 from .wirejson import mend
 

@@ -35,7 +35,7 @@ from .events import (
     TurnEnded,
 )
 from .messages import Usage
-from .progress import call_label, printable, progress_line
+from .narration import call_label, printable, progress_line
 
 __all__ = ["DRAW_EVERY", "Frame", "LiveView"]
 
