@@ -22,7 +22,7 @@ import attrs
 import trio
 
 from .config import Config
-from .demo_script import FILES, PROMPT, replies, check_command
+from .demo_script import FILES, PROMPT, check_command, replies
 from .demo_view import BOLD, GREEN, RED, DemoView
 from .doors import single_error
 from .errors import AtrioError

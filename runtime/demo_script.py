@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import attrs
 
-__all__ = ["FILES", "PROMPT", "Call", "Reply", "replies", "check_command"]
+__all__ = ["FILES", "PROMPT", "Call", "Reply", "check_command", "replies"]
 
 PROMPT: Final = "The tests of this package fail. Find out why, and fix it."
 

@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from atrio.runtime.demo import main
-from atrio.runtime.demo_script import FILES, replies, check_command
+from atrio.runtime.demo_script import FILES, check_command, replies
 from atrio.runtime.demo_view import DemoView
 from atrio.runtime.events import ToolStarted
 
