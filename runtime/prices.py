@@ -20,6 +20,11 @@ from .messages import Usage
 __all__ = ["Catalogue", "ModelInfo", "Prices"]
 
 
+_VARIANT = re.compile(r"\[[^\]]*\]$")
+_PROVIDER = re.compile(r"^(?:.*/)?(?:(?:global\.)?anthropic\.)?")
+_VERSION = re.compile(r"(?:[-@]\d{8}|[-@]latest|@default)?(?:-v\d+(?::\d+)?)?$")
+
+
 @attrs.frozen(kw_only=True)
 class Prices:
     """USD for one million tokens."""
@@ -78,10 +83,11 @@ class Catalogue:
 
     def find(self, model: str) -> ModelInfo | None:
         """
-        By name; a date at its end, a provider before it and a variant in brackets make no difference to the price.
+        By name; a date or version at its end, a provider before it and a variant in brackets make no difference to
+        the price. (A cloud region before it does: such a name is not known.)
         """
-        name = re.sub(r"\[[^\]]*\]$", "", model.rpartition("/")[2])
-        for candidate in (name, re.sub(r"[-@]\d{8}$|-latest$", "", name)):
+        name = _PROVIDER.sub("", _VARIANT.sub("", model))
+        for candidate in (name, _VERSION.sub("", name)):
             known = self.models.get(self.aliases.get(candidate, candidate))
             if known is not None:
                 return known
