@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import socket
 import tempfile
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 from urllib.parse import urlsplit
 
 import attrs
@@ -67,16 +65,19 @@ def raw(url: str) -> Seen:
     return trio.run(_raw, url)
 
 
+def _client() -> httpx.AsyncClient:
+    return httpx.AsyncClient(timeout=None)
+
+
 async def _raw(url: str) -> Seen:
     deltas, rest = 0, b""
-    async with httpx.AsyncClient(timeout=None) as client:
-        async with client.stream("POST", f"{url}/v1/messages", content=b"{}") as response:
-            async for chunk in response.aiter_raw():
-                lines = (rest + chunk).split(b"\n")
-                rest = lines.pop()
-                for line in lines:
-                    if line.startswith(b"data: ") and orjson.loads(line[6:])["type"] == "content_block_delta":
-                        deltas += 1
+    async with _client() as client, client.stream("POST", f"{url}/v1/messages", content=b"{}") as response:
+        async for chunk in response.aiter_raw():
+            lines = (rest + chunk).split(b"\n")
+            rest = lines.pop()
+            for line in lines:
+                if line.startswith(b"data: ") and orjson.loads(line[6:])["type"] == "content_block_delta":
+                    deltas += 1
     return Seen(deltas)
 
 
@@ -87,11 +88,10 @@ def httpx_sse(url: str) -> Seen:
 
 async def _httpx_sse(url: str) -> Seen:
     deltas = 0
-    async with httpx.AsyncClient(timeout=None) as client:
-        async with aconnect_sse(client, "POST", f"{url}/v1/messages", content=b"{}") as source:
-            async for event in source.aiter_sse():
-                if orjson.loads(event.data)["type"] == "content_block_delta":
-                    deltas += 1
+    async with _client() as client, aconnect_sse(client, "POST", f"{url}/v1/messages", content=b"{}") as source:
+        async for event in source.aiter_sse():
+            if orjson.loads(event.data)["type"] == "content_block_delta":
+                deltas += 1
     return Seen(deltas)
 
 
@@ -103,14 +103,12 @@ def pieces(url: str) -> Seen:
 async def _pieces(url: str) -> Seen:
     deltas = 0
     decoder, assembler = EventStreamDecoder(), MessageAssembler()
-    async with httpx.AsyncClient(timeout=None) as client:
-        async with client.stream("POST", f"{url}/v1/messages", content=b"{}") as response:
-            async with aclosing(cast("AsyncGenerator[bytes]", response.aiter_raw())) as chunks:
-                async for chunk in chunks:
-                    for event in decoder.feed(chunk):
-                        for item in assembler.feed(event):
-                            if isinstance(item, TextDelta):
-                                deltas += 1
+    async with _client() as client, client.stream("POST", f"{url}/v1/messages", content=b"{}") as response:
+        async for chunk in response.aiter_raw():
+            for event in decoder.feed(chunk):
+                for item in assembler.feed(event):
+                    if isinstance(item, TextDelta):
+                        deltas += 1
     return Seen(deltas)
 
 
@@ -123,13 +121,13 @@ async def _session(url: str) -> Seen:
     deltas = dropped = 0
     with tempfile.TemporaryDirectory(prefix="atrio-bench-") as folder:
         config = Config(home=Path(folder, "home"), base_url=url)
-        async with open_session(Agent(model="bench"), cwd=folder, config=config) as opened:
-            async with opened.submit("talk") as run:
-                async for event in run:
-                    if isinstance(event, TextDelta):
-                        deltas += 1
-                    elif isinstance(event, Lagged):
-                        dropped += event.dropped
+        agent = Agent(model="bench")
+        async with open_session(agent, cwd=folder, config=config) as opened, opened.submit("talk") as run:
+            async for event in run:
+                if isinstance(event, TextDelta):
+                    deltas += 1
+                elif isinstance(event, Lagged):
+                    dropped += event.dropped
     if run.result.is_error:
         raise RuntimeError(f"the run failed: {run.result.errors}")
     return Seen(deltas, dropped)

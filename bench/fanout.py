@@ -54,6 +54,7 @@ KINDS = ("floor", "session")
 @tool(name=TOOL, concurrency_safe=True, read_only=True)
 async def nothing(seconds: float, number: int) -> str:
     """Do nothing."""
+    await trio.lowlevel.checkpoint()
     return f"{number} done"
 
 
@@ -117,10 +118,9 @@ def _take(event: dict[str, Any], blocks: list[dict[str, Any]], texts: list[str])
 async def session(config: Config, cwd: Path, outcomes: Outcomes) -> None:
     """One atrio session, its events read to the end. Cancelled: its run is aborted."""
     agent = Agent(model="bench", tools=[nothing])
-    async with open_session(agent, cwd=cwd, config=config) as opened:
-        async with opened.submit("go") as run:
-            async for _event in run:
-                pass
+    async with open_session(agent, cwd=cwd, config=config) as opened, opened.submit("go") as run:
+        async for _event in run:
+            pass
     result = run.result
     outcomes.ends[f"{result.terminal_reason.value}, {result.num_turns} turns"] += 1
 

@@ -56,7 +56,7 @@ class Script:
         self.pieces: list[Piece] = []
         self._index = 0
         self._reason = "end_turn"
-        message = {
+        message: dict[str, Any] = {
             "id": f"msg_{name}",
             "type": "message",
             "role": "assistant",
@@ -238,7 +238,8 @@ def running_server(*specs: str) -> Iterator[str]:
     """A server process with these scripts ready. Gives its address, to which the script's name is added."""
     command = [sys.executable, __file__, *specs]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdin is not None and process.stdout is not None
+    assert process.stdin is not None
+    assert process.stdout is not None
     with process:
         try:
             port = process.stdout.readline().strip()

@@ -90,7 +90,9 @@ def show(rows: dict[str, dict[str, float]], memory: dict[str, dict[str, float]],
         print(f"\na session costs {rows[WHOLE]['ratio']:.2f} x the floor (target: {TARGET})")
     for name, row in rows.items():
         if row["dropped"]:
-            print(f"{name}: its reader fell behind, {row['dropped']:,.0f} partial events of a round were dropped for it")
+            print(
+                f"{name}: its reader fell behind, {row['dropped']:,.0f} partial events of a round were dropped for it"
+            )
     for name, row in memory.items():
         print(
             f"memory, {name}: peak {row['few_kib']:,.0f} KiB at {row['few']:,.0f} events, "
