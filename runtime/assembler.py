@@ -14,9 +14,9 @@ from typing import Any
 import attrs
 
 from .apierrors import error_object, failure_from_error
-from .blocks import BlockBuilder
+from .blocks import LIMIT_REASONS, BlockBuilder
 from .events import InputJsonDelta, StreamEvent, TextDelta, ThinkingDelta
-from .messages import JsonObject, StopReason, ToolUseBlock, Usage, block_from_wire
+from .messages import JsonObject, StopReason, Usage
 from .model import (
     BlockCompleted,
     FailureKind,
@@ -30,10 +30,10 @@ from .model import (
 from .sse import ServerSentEvent
 from .wirejson import Unparsable, parse_object, without_surrogates
 
-__all__ = ["MessageAssembler", "body_items"]
+__all__ = ["MessageAssembler"]
 
-_LIMIT_REASONS = frozenset(("max_tokens", "model_context_window_exceeded"))
 _MAX_NOTES = 20
+_EXCERPT = 300
 _NOTHING: Sequence[StreamItem] = ()
 
 
@@ -49,8 +49,9 @@ class MessageAssembler:
     _stop_reason: StopReason | None = None
     _open: dict[int, BlockBuilder] = attrs.field(factory=dict)
     _last_index: int = -1
-    _completed: int = 0
-    _calls: int = 0
+    _closed: set[int] = attrs.field(factory=set)
+    _held: list[JsonObject] = attrs.field(factory=list)
+    """Blocks that message_start came with."""
     _notes: list[str] = attrs.field(factory=list)
 
     def feed(self, event: ServerSentEvent) -> Sequence[StreamItem]:
@@ -58,13 +59,13 @@ class MessageAssembler:
         if self._over:
             return _NOTHING
         try:
-            raw, surrogates = parse_object(event.data)
+            raw, torn = parse_object(event.data)
         except Unparsable as problem:
             return self._unparsable(event, problem)
         kind = raw.get("type") or event.event
         if kind == "content_block_delta":
-            return self._delta(raw, surrogates)
-        if surrogates:
+            return self._delta(raw, torn)
+        if torn:
             raw = without_surrogates(raw)
         match kind:
             case "content_block_start":
@@ -79,7 +80,7 @@ class MessageAssembler:
                 return self._end(raw)
             case "error":
                 return self._error(raw)
-        if "error" in raw and error_object(raw) is not None:
+        if "error" in raw and ("type" not in raw or str(kind).endswith("error")) and error_object(raw) is not None:
             return self._error(raw)
         return (StreamEvent(raw),)
 
@@ -90,62 +91,84 @@ class MessageAssembler:
         if self._stop_reason is not None:
             self._note("the stream ended without message_stop")
             return self._end(None)
-        self._over = True
         if not self._started:
-            return (_failed("the response's body ended before its first event", FailureKind.TRUNCATED),)
-        where = f"after {self._completed} complete content blocks"
+            return self._fail("the response's body ended before its first event", FailureKind.TRUNCATED)
+        where = f"after {len(self._closed)} complete content blocks"
         if self._open:
-            where = f"inside content block {min(self._open)} ({next(iter(self._open.values())).type})"
-        return (_failed(f"the response ended {where}, before its message was complete", FailureKind.TRUNCATED),)
+            index, block = min(self._open.items(), key=lambda item: item[0])
+            where = f"inside content block {index} ({block.type})"
+        return self._fail(f"the response ended {where}, before its message was complete", FailureKind.TRUNCATED)
 
     # --- events ---------------------------------------------------------------------------------------
 
-    def _delta(self, raw: JsonObject, surrogates: bool) -> Sequence[StreamItem]:
+    def _delta(self, raw: JsonObject, torn: bool) -> Sequence[StreamItem]:
         delta = raw.get("delta")
         if type(delta) is not dict:
             self._note("a content_block_delta without a delta")
-            return (StreamEvent(raw),)
-        kind = delta.get("type")
+            return (StreamEvent(without_surrogates(raw) if torn else raw),)
         index: Any = raw.get("index")
         block = self._open.get(index) if type(index) is int else None
-        before: Sequence[StreamItem] = _NOTHING
-        if block is None:
-            index, block, before = self._block_for(index, kind)
-            if block is None:
-                return (*before, StreamEvent(raw))
-        if surrogates:
-            # The halves are collected; what is shown has to be whole.
-            block.torn, raw = True, without_surrogates(raw)
-        shown = raw["delta"]
-        item: StreamItem
+        if block is None or torn:
+            return self._odd_delta(raw, delta, block, torn)
+        kind = delta.get("type")
         if kind == "text_delta" and type(text := delta.get("text")) is str:
             block.texts.append(text)
-            item = TextDelta(raw, index, shown["text"])
-        elif kind == "input_json_delta" and type(text := delta.get("partial_json")) is str:
+            return (TextDelta(raw, index, text),)
+        return (self._take_delta(raw, index, block, delta, delta),)
+
+    def _odd_delta(
+        self, raw: JsonObject, delta: JsonObject, block: BlockBuilder | None, torn: bool
+    ) -> Sequence[StreamItem]:
+        """A delta for a block that isn't open, or with half characters."""
+        before: Sequence[StreamItem] = _NOTHING
+        index = raw.get("index")
+        if block is None:
+            index, block, before = self._block_for(index, delta.get("type"))
+        if torn:
+            # The halves are collected; what is shown has to be whole.
+            raw = without_surrogates(raw)
+        if block is None or type(index) is not int:
+            return (*before, StreamEvent(raw))
+        block.torn = block.torn or torn
+        return (*before, self._take_delta(raw, index, block, delta, raw["delta"]))
+
+    def _take_delta(
+        self, raw: JsonObject, index: int, block: BlockBuilder, delta: JsonObject, shown: JsonObject
+    ) -> StreamItem:
+        kind = delta.get("type")
+        if kind == "text_delta" and type(text := delta.get("text")) is str:
+            block.texts.append(text)
+            return TextDelta(raw, index, shown["text"])
+        if kind == "input_json_delta" and type(text := delta.get("partial_json")) is str:
             block.jsons.append(text)
-            item = InputJsonDelta(raw, index, shown["partial_json"])
-        elif kind == "thinking_delta" and type(text := delta.get("thinking")) is str:
+            return InputJsonDelta(raw, index, shown["partial_json"])
+        if kind == "thinking_delta" and type(text := delta.get("thinking")) is str:
             block.thinking.append(text)
-            item = ThinkingDelta(raw, index, shown["thinking"])
-        else:
-            problem = block.merge(delta)
-            if problem is not None:
-                self._note(problem)
-            item = StreamEvent(raw)
-        return (item,) if not before else (*before, item)
+            return ThinkingDelta(raw, index, shown["thinking"])
+        problem = block.merge(delta)
+        if problem is not None:
+            self._note(problem)
+        return StreamEvent(raw)
 
     def _block_for(self, index: object, kind: object) -> tuple[int, BlockBuilder | None, Sequence[StreamItem]]:
-        """The block of a delta whose index names none: the last one that is open, or a new one if its type is plain."""
-        if type(index) is not int and self._last_index in self._open:
-            self._note("a delta without an index")
-            return self._last_index, self._open[self._last_index], _NOTHING
+        """The block of a delta whose index names none: the last one, if it fits, or a new one of a plain type."""
+        last = self._open.get(self._last_index)
+        if type(index) is not int:
+            if last is not None:
+                self._note("a delta without an index")
+                return self._last_index, last, _NOTHING
+        elif (
+            kind == "input_json_delta" and index > self._last_index and last is not None and last.type.endswith("_use")
+        ):
+            self._note("a piece of a call's input under an index that was never begun")
+            return self._last_index, last, _NOTHING
         type_name = {"text_delta": "text", "thinking_delta": "thinking"}.get(str(kind))
-        if type_name is None:
-            self._note(f"a {kind} for a content block that was never begun")
+        if type_name is None or (type(index) is int and index in self._closed):
+            self._note(f"a {kind} for a content block that is not open")
             return -1, None, _NOTHING
         self._note(f"a {type_name} block without content_block_start")
         number = index if type(index) is int else self._last_index + 1
-        before = self._open_message({})
+        before = (*self._open_message({}), *self._release())
         self._open[number] = block = BlockBuilder({"type": type_name})
         self._last_index = number
         return number, block, before
@@ -160,9 +183,13 @@ class MessageAssembler:
         if type(index) is not int:
             self._note("a content_block_start without an index")
             index = self._last_index + 1
+        if self._held:
+            before = (*before, *self._release(index))
         closed: Sequence[StreamItem] = _NOTHING
         if index in self._open:
             self._note(f"content block {index} was begun twice")
+            if self._open[index].is_begun_by(content):
+                return (*before, StreamEvent(raw))
             closed = self._complete(index, None)
         self._open[index] = BlockBuilder(content)
         self._last_index = index
@@ -179,11 +206,29 @@ class MessageAssembler:
         return self._complete(index, raw)
 
     def _complete(self, index: int, raw: JsonObject | None) -> Sequence[StreamItem]:
-        block = self._open.pop(index).build()
-        self._completed += 1
-        if isinstance(block, ToolUseBlock):
-            self._calls += 1
-        return (BlockCompleted(index, block, raw),)
+        builder = self._open.pop(index)
+        for kind in builder.strays():
+            self._note(f"a {kind} in a {builder.type} block")
+        self._closed.add(index)
+        return (BlockCompleted(index, builder.build(), raw),)
+
+    def _release(self, begun: int | None = None) -> Sequence[StreamItem]:
+        """
+        The blocks that message_start held count, once it is clear that the stream doesn't repeat them (tools would
+        run twice): at its end, or when a block is ``begun`` behind them.
+        """
+        held, self._held = self._held, []
+        if not held:
+            return _NOTHING
+        if begun is not None and begun < len(held):
+            self._note("message_start held blocks that were streamed as well")
+            return _NOTHING
+        items: list[StreamItem] = []
+        for part in held:
+            self._last_index += 1
+            self._open[self._last_index] = BlockBuilder(part)
+            items += self._complete(self._last_index, None)
+        return items
 
     def _message_start(self, raw: JsonObject) -> Sequence[StreamItem]:
         message = raw.get("message")
@@ -191,14 +236,16 @@ class MessageAssembler:
             self._note("a message_start without a message")
             message = {}
         if self._started:
-            if message.get("id") == self._message_id:
-                self._note("message_start came twice")
+            id = _text(message.get("id"))
+            if not self._message_id or id in ("", self._message_id):
+                self._note("message_start came twice or late")
+                self._usage = self._usage.updated(_object(message.get("usage")))
                 return (StreamEvent(raw),)
             return self._fail("the stream began a second message inside the first", FailureKind.MALFORMED)
         return self._open_message(message, raw)
 
     def _open_message(self, message: Mapping[str, Any], raw: JsonObject | None = None) -> Sequence[StreamItem]:
-        """`MessageStarted`, once; with the blocks that the message already holds."""
+        """`MessageStarted`, once."""
         if self._started:
             return _NOTHING
         self._started = True
@@ -208,14 +255,9 @@ class MessageAssembler:
         self._model = _text(message.get("model"))
         self._usage = self._usage.updated(_object(message.get("usage")))
         self._stop_reason = _text(message.get("stop_reason")) or None
-        items: list[StreamItem] = [MessageStarted(self._message_id, self._model, self._usage, raw or {})]
         content = message.get("content")
-        for part in content if isinstance(content, list) else ():
-            if isinstance(part, dict):
-                self._last_index += 1
-                self._open[self._last_index] = BlockBuilder(part)
-                items += self._complete(self._last_index, None)
-        return items
+        self._held = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+        return (MessageStarted(self._message_id, self._model, self._usage, raw or {}),)
 
     def _message_delta(self, raw: JsonObject) -> Sequence[StreamItem]:
         before = self._open_message({})
@@ -227,13 +269,13 @@ class MessageAssembler:
         return (*before, StreamEvent(raw))
 
     def _end(self, raw: JsonObject | None) -> Sequence[StreamItem]:
-        if not self._started or (self._stop_reason is None and not self._completed and not self._open):
+        items = list(self._release())
+        if not self._started or (self._stop_reason is None and not self._closed and not self._open):
             return self._fail("the response ended without any content", FailureKind.TRUNCATED)
-        items: list[StreamItem] = []
         incomplete: list[IncompleteBlock] = []
         for index in sorted(self._open):
             block = self._open[index]
-            if block.usable(cut=self._stop_reason in _LIMIT_REASONS):
+            if block.usable(cut=self._stop_reason in LIMIT_REASONS):
                 self._note(f"content block {index} has no content_block_stop")
                 items += self._complete(index, None)
             else:
@@ -248,13 +290,16 @@ class MessageAssembler:
 
     def _error(self, raw: JsonObject) -> Sequence[StreamItem]:
         type_name, message = error_object(raw) or ("", "the server gave no reason")
-        self._over = True
         request = raw.get("request_id")
-        failure = failure_from_error(type_name, message, request_id=request if isinstance(request, str) else None)
-        return (StreamFailed(failure),)
+        return self._failed(
+            failure_from_error(type_name, message, request_id=request if isinstance(request, str) else None)
+        )
 
     def _unparsable(self, event: ServerSentEvent, problem: Unparsable) -> Sequence[StreamItem]:
         data = event.data.strip()
+        if event.event == "error":
+            text = data[:_EXCERPT].decode("utf-8", "replace") or "the server gave no reason"
+            return self._failed(failure_from_error("", text))
         if data == b"[DONE]" or not data:
             return _NOTHING
         if not data.startswith(b"{") and event.event in ("message", "ping"):
@@ -263,35 +308,20 @@ class MessageAssembler:
         return self._fail(f"an event of the response is no JSON: {problem}", FailureKind.MALFORMED)
 
     def _fail(self, message: str, kind: FailureKind) -> Sequence[StreamItem]:
+        return self._failed(ModelFailure(kind=kind, message=message, retryable=True))
+
+    def _failed(self, failure: ModelFailure) -> Sequence[StreamItem]:
+        """The end; unless all that matters has come, as then nothing was lost."""
+        if self._stop_reason is not None and not self._open and (self._closed or self._held):
+            self._note(f"after the end of the message: {failure.message}")
+            return self._end(None)
         self._over = True
-        return (_failed(message, kind),)
+        return (StreamFailed(failure),)
 
     def _note(self, text: str) -> None:
+        text = text if len(text) <= _EXCERPT else f"{text[:_EXCERPT]}..."
         if len(self._notes) < _MAX_NOTES and text not in self._notes:
             self._notes.append(text)
-
-
-def body_items(body: bytes) -> Sequence[StreamItem]:
-    """The items of a whole message (an answer without streaming), or the failure that the body is."""
-    try:
-        message, _ = parse_object(body)
-    except Unparsable as problem:
-        return (_failed(f"the response is no JSON: {problem}", FailureKind.MALFORMED),)
-    error = error_object(message) if message.get("type") != "message" else None
-    if error is not None:
-        return (StreamFailed(failure_from_error(*error)),)
-    content = message.get("content")
-    if not isinstance(content, list):
-        return (_failed("the response is no message: it has no content", FailureKind.MALFORMED),)
-    usage = Usage().updated(_object(message.get("usage")))
-    started = MessageStarted(_text(message.get("id")), _text(message.get("model")), usage, {})
-    blocks = [BlockCompleted(n, block_from_wire(part)) for n, part in enumerate(content) if isinstance(part, dict)]
-    reason = _text(message.get("stop_reason")) or None
-    return (started, *blocks, MessageEnded(reason, usage))
-
-
-def _failed(message: str, kind: FailureKind) -> StreamFailed:
-    return StreamFailed(ModelFailure(kind=kind, message=message, retryable=True))
 
 
 def _text(value: object) -> str:

@@ -12,7 +12,25 @@ from .messages import Block, JsonObject, ToolUseBlock, block_from_wire
 from .model import IncompleteBlock
 from .wirejson import Unparsable, mend, parse_object, without_surrogates
 
-__all__ = ["BlockBuilder"]
+__all__ = ["LIMIT_REASONS", "BlockBuilder"]
+
+LIMIT_REASONS = frozenset(("max_tokens", "model_context_window_exceeded"))
+"""Stop reasons of a response that was cut, so that its last block may be."""
+
+_DELTAS: Mapping[str, tuple[str, ...]] = {
+    "text": ("text_delta", "citations_delta"),
+    "thinking": ("thinking_delta", "signature_delta"),
+    "redacted_thinking": (),
+    "tool_use": ("input_json_delta",),
+    "server_tool_use": ("input_json_delta",),
+    "mcp_tool_use": ("input_json_delta",),
+}
+"""The API refuses fields that a block of such a type doesn't have, so that a stray delta may not leave one there."""
+
+_PLAIN = frozenset(("text_delta", "input_json_delta", "thinking_delta", "signature_delta", "citations_delta"))
+
+_TEXTS: Mapping[str, tuple[str, ...]] = {"text": ("text",), "thinking": ("thinking", "signature")}
+"""Texts that a block has even if no server ever sent a piece of them."""
 
 
 @attrs.define(eq=False)
@@ -36,57 +54,80 @@ class BlockBuilder:
     def type(self) -> str:
         return str(self.start.get("type", ""))
 
+    def is_begun_by(self, start: Mapping[str, Any]) -> bool:
+        """Whether a start event is this block's own, sent again."""
+        id = self.start.get("id")
+        if isinstance(id, str) and id:
+            return id == start.get("id")
+        return start == self.start and not (self.texts or self.jsons or self.thinking or self._merged)
+
+    def strays(self) -> list[str]:
+        """Kinds of deltas that came although such a block has none of them; `build` leaves them out."""
+        parts = {"text_delta": self.texts, "input_json_delta": self.jsons, "thinking_delta": self.thinking}
+        return [kind for kind, came in parts.items() if came and not self._has(kind)]
+
+    def _has(self, kind: str) -> bool:
+        return kind in _DELTAS.get(self.type, (kind,))
+
     def merge(self, delta: Mapping[str, Any]) -> str | None:
         """Take a delta of a rarer kind; returns what is odd about it."""
-        kind = delta.get("type")
-        if kind == "signature_delta":
-            self._merged["signature"] = delta.get("signature", "")
-            return None
-        if kind == "citations_delta":
-            known = self._merged.get("citations", self.start.get("citations"))
-            self._merged["citations"] = [*(known if isinstance(known, list) else ()), delta.get("citation")]
-            return None
-        for key, value in delta.items():
-            if key != "type":
-                self._merged[key] = _joined(self._merged.get(key, self.start.get(key)), value)
-        return f"a delta of unknown type {kind!r} was merged into a {self.type} block"
+        kind = str(delta.get("type"))
+        if kind in _PLAIN and not self._has(kind):
+            return f"a {kind} in a {self.type} block"
+        match delta:
+            case {"type": "signature_delta", "signature": str(signature)}:
+                self._merged["signature"] = signature
+            case {"type": "citations_delta", "citation": dict(citation)}:
+                known = self._merged.get("citations", self.start.get("citations"))
+                self._merged["citations"] = [*(known if isinstance(known, list) else ()), citation]
+            case {"type": "input_json_delta", "partial_json": dict(input)}:
+                # Some servers send the value where its text is due.
+                self.jsons.append(orjson.dumps(without_surrogates(input)).decode())
+            case _ if kind in _PLAIN:
+                return f"a {kind} without its {kind.removesuffix('_delta')}"
+            case _:
+                for key, value in delta.items():
+                    if key != "type":
+                        self._merged[key] = _joined(self._merged.get(key, self.start.get(key)), value)
+                return f"a delta of unknown type {kind} was merged into a {self.type} block"
+        return None
 
     def build(self) -> Block:
         """The block as it stands."""
         wire = {**self.start, **self._merged}
-        if self.texts:
+        if self.texts and self._has("text_delta"):
             wire["text"] = self._text(wire.get("text"), self.texts)
-        if self.thinking:
+        if self.thinking and self._has("thinking_delta"):
             wire["thinking"] = self._text(wire.get("thinking"), self.thinking)
-        if self.type == "thinking":
-            wire.setdefault("thinking", "")
-            wire.setdefault("signature", "")
-        elif self.type == "text":
-            wire.setdefault("text", "")
+        if self.type in _TEXTS:
+            for name in _TEXTS[self.type]:
+                if wire.get(name) is None:
+                    wire[name] = ""
         if self.torn:
             wire = without_surrogates(wire)
         if self.type == "tool_use":
             return self._tool_use(wire)
-        if self.jsons:
+        if self.jsons and self._has("input_json_delta"):
             wire["input"] = self._input(wire)[0]
         return block_from_wire(wire)
 
     def usable(self, *, cut: bool) -> bool:
         """
-        Whether the block may count as complete although its stop never came. A text may always; a call only if its
-        JSON is whole and the response wasn't ``cut``.
+        Whether the block may count as complete although its stop never came. A text may always; what has an input
+        only if its JSON is whole and the response wasn't ``cut``.
         """
         if self.type == "text":
             return bool(self.texts or self.start.get("text"))
         if cut or self.type == "thinking":
             return False
-        if self.type != "tool_use":
-            return True
-        block = self.build()
-        return isinstance(block, ToolUseBlock) and block.invalid_json is None
+        if self.type == "tool_use" or self.jsons:
+            return self._input(self.start)[1] is None
+        return True
 
     def incomplete(self, index: int) -> IncompleteBlock:
         text = "".join(self.texts or self.jsons or self.thinking)
+        if not text and self.start.get("input"):
+            text = orjson.dumps(self.start["input"]).decode()
         return IncompleteBlock(
             index,
             self.type,
@@ -117,16 +158,16 @@ class BlockBuilder:
         """The call's input; and the text that should have been it, where that is no JSON object."""
         text = "".join(self.jsons)
         start = wire.get("input")
-        if not text.strip():
+        if not text.strip() or (isinstance(start, dict) and start and text.strip() == "{}"):
             if start is None or isinstance(start, dict):
                 return start or {}, None
             if isinstance(start, str):
-                text = start or "{}"
+                text = start.strip() or "{}"
             else:
                 return {}, orjson.dumps(start).decode()
         try:
-            input, torn = parse_object(text.encode("utf-8", "surrogatepass") if not self.torn else mend(text).encode())
-        except (Unparsable, UnicodeEncodeError):
+            input, torn = parse_object((mend(text) if self.torn else text).encode())
+        except Unparsable:
             return {}, mend(text)
         return (without_surrogates(input) if torn else input), None
 

@@ -15,11 +15,12 @@ import httpx
 import orjson
 
 from atrio.runtime.apierrors import error_object, failure_from_error, kind_of_status
-from atrio.runtime.assembler import MessageAssembler, body_items
+from atrio.runtime.assembler import MessageAssembler
 from atrio.runtime.config import Config
 from atrio.runtime.errors import ConfigError
 from atrio.runtime.messages import JsonObject
 from atrio.runtime.model import FailureKind, HttpRequest, ModelFailure, ModelRequest, StreamItem
+from atrio.runtime.whole import body_items
 from atrio.runtime.wirejson import without_surrogates
 
 __all__ = ["DEFAULT_BASE_URL", "AnthropicProvider"]
