@@ -67,6 +67,8 @@ class MessageAssembler:
             return self._delta(raw, torn)
         if torn:
             raw = without_surrogates(raw)
+        if event.event == "error":
+            return self._error(raw)
         match kind:
             case "content_block_start":
                 return self._block_start(raw)
@@ -289,7 +291,7 @@ class MessageAssembler:
         return (*items, ended)
 
     def _error(self, raw: JsonObject) -> Sequence[StreamItem]:
-        type_name, message = error_object(raw) or ("", "the server gave no reason")
+        type_name, message = error_object(raw) or error_object({"error": raw}) or ("", "")
         request = raw.get("request_id")
         return self._failed(
             failure_from_error(type_name, message, request_id=request if isinstance(request, str) else None)
