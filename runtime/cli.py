@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NoReturn
 
 from .arguments import Options, help_text, parse_arguments
 from .errors import ConfigError
+from .narration import told
 
 __all__ = ["main"]
 
@@ -31,6 +33,7 @@ STDERR_PATIENCE: Final = 1.0
 """Seconds for somebody to take the last words."""
 
 SIGINT_CODE: Final = 130
+SIGTERM_CODE: Final = 143
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -54,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The outermost border: a bug shall be one sentence, too. The traceback is for whoever asks.
         if "--verbose" in words:
             traceback.print_exc()
-        _say(f"internal error, please report it: {type(error).__name__}: {error}")
+        _say(f"internal error, please report it: {told(error)}")
         return 1
 
 
@@ -74,18 +77,28 @@ def _command(words: Sequence[str]) -> int:
 def _run(options: Options) -> int:
     if sys.stdout is None:
         raise ConfigError("standard output", "it is closed", "redirect it to /dev/null if nobody is to read it")
-    # The heavy imports come after the command line is known to be right.
-    import trio
+    # Until the run listens to signals itself. (An interrupt is Python's own KeyboardInterrupt until then.)
+    before = signal.signal(signal.SIGTERM, _terminated)
+    try:
+        # The heavy imports come after the command line is known to be right.
+        import trio
 
-    from .headless import run_job
-    from .job import prepare_job
+        from .headless import run_job
+        from .job import prepare_job
 
-    prompt = _prompt(options)
-    job = prepare_job(options, os.environ)
-    outcome = trio.run(partial(run_job, job, prompt), restrict_keyboard_interrupt_to_checkpoints=True)
+        prompt = _prompt(options)
+        job = prepare_job(options, os.environ)
+        outcome = trio.run(partial(run_job, job, prompt), restrict_keyboard_interrupt_to_checkpoints=True)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     for sentence in outcome.sentences:
         _say(sentence)
     return outcome.code
+
+
+def _terminated(_number: int, _frame: object) -> NoReturn:
+    _say("stopped by SIGTERM")
+    sys.exit(SIGTERM_CODE)
 
 
 def _prompt(options: Options) -> str:

@@ -25,7 +25,7 @@ from .events import AssistantBlock, Event, RunEnded
 from .lines import EventLines, encode_line, result_line
 from .live import DRAW_EVERY, LiveView
 from .model import FailureKind
-from .narration import outcome_line, printable, progress_line
+from .narration import outcome_line, printable, progress_line, told
 from .output import Output
 from .result import Result, TerminalReason
 from .wirejson import mend
@@ -114,10 +114,10 @@ class _Runner:
                 raise ConfigError("the session's journal", str(error)) from error
             await self._broke_off(str(error))
         except AtrioError as error:
-            await self._broke_off(f"{type(error).__name__}: {error}")
+            await self._broke_off(told(error))
         except Exception as error:
             # The outermost border: whoever reads the output is still owed its last line.
-            await self._broke_off(f"internal error, please report it: {type(error).__name__}: {error}")
+            await self._broke_off(f"internal error, please report it: {told(error)}")
         finally:
             if self.view is not None:
                 self.view.close()

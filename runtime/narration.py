@@ -24,7 +24,7 @@ from .events import (
 )
 from .result import Result
 
-__all__ = ["call_label", "outcome_line", "printable", "progress_line"]
+__all__ = ["call_label", "outcome_line", "printable", "progress_line", "told"]
 
 SHOWN_CHARS: Final = 100
 """Of a call's input: what fits into one line of a terminal."""
@@ -88,3 +88,10 @@ def outcome_line(result: Result) -> str:
     cost = "cost unknown" if result.cost_usd is None else f"{result.cost_usd:.4f} USD"
     read = tokens.context_tokens - tokens.output_tokens
     return f"{turns}, {read:,} tokens in, {tokens.output_tokens:,} out, {cost}, {result.duration:.1f} s"
+
+
+def told(error: BaseException) -> str:
+    """An unexpected error in a few words; of a group, the first one in it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}"

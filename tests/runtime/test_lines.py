@@ -388,7 +388,7 @@ def test_a_line_is_bounded_and_says_what_is_missing() -> None:
         name="Read",
         result=ToolResultBlock("toolu_1", (image, TextBlock("b" * 10_000))),
         duration=0.1,
-        details=["c"] * 1_000_000,
+        details=["c"] * 300_000,
     )
 
     data = encode_line(the_line(event), NOTHING_SECRET)

@@ -269,6 +269,29 @@ async def test_a_wrong_address_is_a_configuration_error(place: Place) -> None:
     assert ended.err.startswith(f"atrio: ANTHROPIC_BASE_URL: {url} can't be reached: ")
 
 
+async def test_a_journal_that_is_lost_ends_the_run_with_a_result(place: Place) -> None:
+    (place.project / "a").write_text(f"{'x' * 99}\n" * 400)
+    model = ScriptedModel([Turn(tool("Read", {"file_path": "a"})), Turn(text("ok"))])
+    words = ["run", "x", "--output-format", "stream-json"]
+    async with model.serve() as url:
+        with trio.fail_after(LIMIT):
+            done = await trio.run_process(
+                ["sh", "-c", 'ulimit -f 32; exec "$@"', "sh", *COMMAND, *words],
+                capture_stdout=True,
+                capture_stderr=True,
+                check=False,
+                cwd=place.project,
+                # The limit holds for bytecode caches too, which Python would leave cut for everybody else.
+                env=place.environ(url, PYTHONDONTWRITEBYTECODE="1"),
+            )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+
+    assert (1, [("result", "error_during_execution")]) == (done.returncode, kinds(lines)[-1:])
+    assert 1 == [line["type"] for line in lines].count("result")
+    assert "can't write the session journal" in done.stderr.decode()
+    assert 1 == done.stderr.count(b"\n")
+
+
 SESSION = "0d6c2f6e-9b1c-4a08-8f4e-2f6f5b7f0c11"
 
 
@@ -466,7 +489,6 @@ async def test_a_second_signal_ends_a_run_that_waits_for_its_reader(place: Place
             talk = await start(nursery, place, url)
             await talk.until("system", "init")
             talk.process.send_signal(signal.SIGTERM)
-            await trio.sleep(0.3)
             while talk.process.returncode is None:
                 talk.process.send_signal(signal.SIGTERM)
                 with trio.move_on_after(0.2):
@@ -504,6 +526,31 @@ async def test_head_takes_one_line_and_the_rest_ends_quietly(place: Place) -> No
 
     assert [("system", "init")] == kinds([json.loads(line) for line in done.stdout.splitlines()])
     assert 1 == (place.project / "err").read_text().count("\n")
+
+
+async def test_a_terminal_gets_a_live_view_that_goes_away(place: Place) -> None:
+    model = ScriptedModel([Turn(tool("Bash", {"command": "sleep 0.3"})), Turn(text("All \x1b[31mdone."))])
+    ours, theirs = os.openpty()
+    try:
+        async with model.serve() as url:
+            with trio.fail_after(LIMIT):
+                done = await trio.run_process(
+                    [*COMMAND, "run", "x", "--allowedTools", "Bash(sleep *)"],
+                    capture_stdout=True,
+                    stderr=theirs,
+                    cwd=place.project,
+                    env=place.environ(url, TERM="xterm-256color"),
+                )
+        seen = os.read(ours, 1 << 16).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+    assert "All \x1b[31mdone.\n" == done.stdout.decode()
+    assert "\x1b[?25l" in seen
+    assert "Bash(sleep 0.3)" in seen
+    assert "\x1b[?25h" in seen.rpartition("\x1b[?25l")[2]
+    assert "2 turns, " in seen.splitlines()[-1]
 
 
 async def test_a_session_in_use_is_refused(place: Place) -> None:
