@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 import trio
 
 from atrio.runtime.ledger import Ledger
-from atrio.runtime.messages import AssistantMessage, Message, TextBlock, Usage
+from atrio.runtime.messages import AssistantMessage, Message, TextBlock, ToolResultBlock, Usage, UserMessage
 from atrio.runtime.model import ModelFailure
 from atrio.runtime.result import Denial, Result, ResultSubtype, TerminalReason
+from atrio.runtime.state import STRUCTURED_OUTPUT
 
 __all__ = ["Account"]
 
@@ -55,6 +58,10 @@ class Account:
         self.session_ledger.record(message_id, model, usage)
         return self.ledger.record(message_id, model, usage)
 
+    def last_text(self, messages: tuple[Message, ...]) -> str:
+        """The last text of the last response."""
+        return _last_text(next((m for m in reversed(messages) if isinstance(m, AssistantMessage)), None))
+
     def result(
         self,
         reason: TerminalReason,
@@ -63,10 +70,11 @@ class Account:
         turns: int,
         errors: tuple[str, ...],
         failure: ModelFailure | None,
+        subtype: ResultSubtype | None = None,
     ) -> Result:
         """The run's one result record."""
         self.request_ended()
-        subtype = _SUBTYPES.get(reason, "error_during_execution")
+        subtype = subtype or _SUBTYPES.get(reason, "error_during_execution")
         last = next((m for m in reversed(messages) if isinstance(m, AssistantMessage)), None)
         return Result(
             subtype=subtype,
@@ -84,9 +92,25 @@ class Account:
             cost_usd=self.ledger.cost_usd,
             permission_denials=tuple(self.denials),
             errors=errors,
+            structured_output=_structured_output(messages) if subtype == "success" else None,
             api_error_status=failure.status if failure is not None else None,
             error_kind=failure.kind.value if failure is not None else None,
         )
+
+
+def _structured_output(messages: tuple[Message, ...]) -> Any:
+    """The input of the last answering call, as its tool took it."""
+    for message in reversed(messages):
+        if isinstance(message, UserMessage) and message.origin == "tool_results":
+            ids = [block.tool_use_id for block in message.content if isinstance(block, ToolResultBlock)]
+            answers = [message.details[id] for id in ids if id in message.details and id in _answer_ids(messages)]
+            return answers[-1] if answers else None
+    return None
+
+
+def _answer_ids(messages: tuple[Message, ...]) -> set[str]:
+    calls = (call for message in messages if isinstance(message, AssistantMessage) for call in message.tool_uses)
+    return {call.id for call in calls if call.name == STRUCTURED_OUTPUT}
 
 
 def _last_text(message: AssistantMessage | None) -> str:

@@ -10,7 +10,13 @@ from atrio.runtime.messages import JsonObject
 from atrio.runtime.tool import Tool
 from atrio.tools.permissions import PermissionMode
 
+from .hooks import StopHook
+
 __all__ = ["Agent"]
+
+
+_ABOVE_0 = attrs.validators.optional(attrs.validators.gt(0))
+_AT_LEAST_1 = attrs.validators.optional(attrs.validators.ge(1))
 
 
 @attrs.frozen(kw_only=True)
@@ -28,16 +34,42 @@ class Agent:
         permission_mode: what happens to calls that no rule speaks of.
         allowed_tools: rules such as ``"Read"`` or ``"Bash(git diff *)"`` that allow calls.
         disallowed_tools: rules that deny calls, whatever else allows them.
+        fallback_models: up to three, in order; each takes over for the rest of a run when the one before it stays
+            overloaded, is gone or fails in a way that waiting doesn't heal.
+        max_budget_usd: a run ends before a request once it has cost this much.
+        max_seconds: a run ends after this time, wherever it stands.
+        output_schema: a JSON Schema; the run ends with an answer that fits it (`Result.structured_output`).
+        stop_hooks: asked when the model thinks it is done.
+        token_target: output tokens to be spent before a run may end by itself.
+        task_budget: tokens that the API is told the whole task may take; it paces itself.
+        max_repeats: the same calls with the same results so many times in a row end the run; None: never.
     """
 
     model: str
-    tools: Sequence[Tool] = attrs.field(default=(), converter=tuple)
+    tools: Sequence[Tool] = attrs.field(default=(), converter=tuple[Tool, ...])
     system_prompt: str | None = None
     append_system_prompt: str | None = None
     max_turns: int | None = attrs.field(default=None, validator=attrs.validators.optional(attrs.validators.ge(1)))
     max_tokens: int | None = attrs.field(default=None, validator=attrs.validators.optional(attrs.validators.ge(1)))
     thinking: JsonObject | None = None
     permission_mode: PermissionMode = PermissionMode.DEFAULT
-    allowed_tools: Sequence[str] = attrs.field(default=(), converter=tuple)
-    disallowed_tools: Sequence[str] = attrs.field(default=(), converter=tuple)
+    allowed_tools: Sequence[str] = attrs.field(default=(), converter=tuple[str, ...])
+    disallowed_tools: Sequence[str] = attrs.field(default=(), converter=tuple[str, ...])
+    fallback_models: Sequence[str] = attrs.field(
+        default=(), converter=tuple[str, ...], validator=attrs.validators.max_len(3)
+    )
+    max_budget_usd: float | None = attrs.field(
+        default=None, validator=attrs.validators.optional(attrs.validators.gt(0))
+    )
+    max_seconds: float | None = attrs.field(default=None, validator=_ABOVE_0)
+    output_schema: JsonObject | None = None
+    stop_hooks: Sequence[StopHook] = attrs.field(default=(), converter=tuple[StopHook, ...])
+    token_target: int | None = attrs.field(default=None, validator=_AT_LEAST_1)
+    task_budget: int | None = attrs.field(default=None, validator=_AT_LEAST_1)
+    max_repeats: int | None = attrs.field(default=10)
     name: str = "main"
+
+    @max_repeats.validator
+    def _check_repeats(self, attribute: object, value: int | None) -> None:
+        if value is not None and value < 2:
+            raise ValueError(f"max_repeats must be at least 2, or None for no limit; it is {value}")

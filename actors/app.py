@@ -8,7 +8,7 @@ been written when it raises.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -30,9 +30,12 @@ from atrio.runtime.records import ToolStartRecord
 from atrio.runtime.state import Limits, LoopState, derive_id
 from atrio.runtime.supervisor import ChildSpec, Restart
 from atrio.runtime.tool import FileState, Progress, Tool, ToolContext, Workspace
+from atrio.tools.glob import Glob
+from atrio.tools.grep import Grep
 from atrio.tools.permissions import Decision, decide_permission
 from atrio.tools.registry import Toolbox
 from atrio.tools.rules import Rules, parse_rule_list
+from atrio.tools.structured_output import StructuredOutput
 
 from .account import Account
 from .agent import Agent
@@ -100,7 +103,7 @@ class Parts:
     def run_factory(self, run_id: str, message: UserMessage, history: History) -> RunFactory:
         """The actors of one run."""
         return RunFactory(
-            loop=lambda inbox, streamer, executor: self._loop(run_id, message, history, inbox, streamer, executor),
+            loop=lambda *ends: self._loop(run_id, message, history, *ends),
             executor=lambda inbox, loop: self._executor(run_id, inbox, loop),
             streamer=self._streamer,
         )
@@ -113,8 +116,21 @@ class Parts:
         inbox: Inbox[LoopInput],
         streamer: Address[ModelCall],
         executor: Address[RunCall],
+        stopping: Callable[[], bool],
     ) -> Loop:
-        limits = Limits(max_turns=self.agent.max_turns, max_output_tokens=self.agent.max_tokens)
+        agent = self.agent
+        repeats = agent.max_repeats
+        limits = Limits(
+            max_turns=agent.max_turns,
+            max_output_tokens=agent.max_tokens,
+            no_progress_note=None if repeats is None else repeats // 2,
+            no_progress_end=repeats,
+            wants_structured_output=agent.output_schema is not None,
+            has_stop_hooks=bool(agent.stop_hooks),
+            token_target=agent.token_target,
+            task_budget=agent.task_budget,
+            max_budget_usd=agent.max_budget_usd,
+        )
         opening = RunStarted(
             run_id=run_id,
             session_id=self.session_id,
@@ -125,12 +141,19 @@ class Parts:
             prompt=message,
         )
         return Loop(
-            state=LoopState(run_id=run_id, model=self.agent.model, limits=limits, messages=history.messages),
+            state=LoopState(
+                run_id=run_id,
+                model=agent.model,
+                fallbacks=tuple(agent.fallback_models),
+                limits=limits,
+                messages=history.messages,
+            ),
             prompt=message,
             opening=opening,
             inbox=inbox,
             streamer=streamer,
             executor=executor,
+            stopping=stopping,
             recorder=self.recorder,
             bus=self.bus,
             requests=self.requests,
@@ -142,6 +165,8 @@ class Parts:
             ),
             history=history,
             deps=self.deps,
+            stop_hooks=agent.stop_hooks,
+            max_seconds=agent.max_seconds,
         )
 
     def _executor(self, run_id: str, inbox: Inbox[RunCall], loop: Address[LoopInput]) -> Executor:
@@ -160,7 +185,7 @@ class Parts:
 
     def _streamer(self, inbox: Inbox[ModelCall], loop: Address[LoopInput], board: PulseBoard) -> Streamer:
         settings = StreamerSettings(
-            retry=RetryPolicy(max_retries=self.config.max_retries),
+            retry=RetryPolicy(max_retries=self.config.max_retries, unattended=self.config.unattended),
             idle=IdleLimits(event=self.config.idle_event, byte=self.config.idle_byte),
             max_event_bytes=self.config.max_event_bytes,
             jitter=self.deps.jitter,
@@ -213,8 +238,19 @@ def assemble(
     )
     config = config if config is not None else Config.from_env(os.environ, cwd=workspace.cwd)
     session = _session_id(session_id) if session_id is not None else deps.new_id()
-    toolbox = Toolbox(agent.tools)
     rules = _rules(agent, config)
+    # A rule that denies reading a file hides it from searches over its folder too.
+    tools = [type(each)(rules) if isinstance(each, Glob | Grep) else each for each in agent.tools]
+    if agent.output_schema is not None:
+        tools.append(StructuredOutput(agent.output_schema))
+    toolbox = Toolbox(tools)
+    catalogue = Catalogue.load()
+    if agent.max_budget_usd is not None and catalogue.find(agent.model) is None:
+        raise ConfigError(
+            "max_budget_usd",
+            f"the price of {agent.model} is not known, so no budget can be kept",
+            "leave the budget out, or choose a model that is in the price list",
+        )
     provider = AnthropicProvider.from_config(config)
     prepare_home(config)
     recorder: Address[Append]
@@ -232,7 +268,7 @@ def assemble(
         bus=Broadcaster(),
         deps=deps,
         can_use_tool=can_use_tool,
-        ledger=Ledger(Catalogue.load()),
+        ledger=Ledger(catalogue),
         recorder=recorder,
         recorder_inbox=recorder_inbox,
         requests=RequestBuilder.for_session(agent, toolbox, cwd=workspace.cwd, today=deps.now().date()),

@@ -6,12 +6,22 @@ import random
 import uuid
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from typing import TypeAlias
 
 import attrs
 
 from atrio.runtime.messages import Message
+from atrio.runtime.model import ModelFailure
+from atrio.runtime.observations import CompactLevel
 
-__all__ = ["Dependencies"]
+__all__ = ["CompactHistory", "Dependencies"]
+
+
+CompactHistory: TypeAlias = Callable[[tuple[Message, ...], CompactLevel, ModelFailure], Awaitable[tuple[Message, ...]]]
+"""
+Makes room in a history that the model refused, and returns what takes its place: a valid history whose last message
+is the user's. An exception says that no room could be made.
+"""
 
 
 async def _as_it_is(messages: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -31,12 +41,14 @@ class Dependencies:
     """
     Args:
         prepare: the context pipeline, run before each model request.
+        autocompact: called when the model refuses a history as too long; None: then the run ends.
         new_id: makes session, run and message ids (UUIDs).
         now: the wall clock, for time stamps and dates.
         jitter: numbers in [0, 1) that spread retries.
     """
 
     prepare: Callable[[tuple[Message, ...]], Awaitable[tuple[Message, ...]]] = _as_it_is
+    autocompact: CompactHistory | None = None
     new_id: Callable[[], str] = _new_id
     now: Callable[[], datetime] = _now
     jitter: Callable[[], float] = random.random

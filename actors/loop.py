@@ -8,12 +8,24 @@ it finds their last words in its inbox.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import assert_never
 
 import attrs
 import trio
 
-from atrio.runtime.actions import Action, CallModel, Finish, Prepare, Publish, StartCall, Write
+from atrio.runtime.actions import (
+    Action,
+    CallModel,
+    Compact,
+    Finish,
+    Prepare,
+    Publish,
+    RunStopHooks,
+    StartCall,
+    Write,
+)
 from atrio.runtime.actor import Status
 from atrio.runtime.border import admit_block
 from atrio.runtime.decide import decide
@@ -32,6 +44,7 @@ from atrio.runtime.events import (
     ToolProgress,
     ToolStarted,
 )
+from atrio.runtime.history import check
 from atrio.runtime.mailbox import Address, Inbox
 from atrio.runtime.messages import Message, UserMessage
 from atrio.runtime.model import (
@@ -46,6 +59,8 @@ from atrio.runtime.model import (
 from atrio.runtime.observations import (
     BlockArrived,
     CallEnded,
+    Compacted,
+    CompactFailed,
     ContextReady,
     InputAccepted,
     Interrupted,
@@ -57,6 +72,7 @@ from atrio.runtime.observations import (
     ResponseOpened,
     ResponseRestarted,
     SetupFailed,
+    TimeExpired,
 )
 from atrio.runtime.records import Record, RunEndRecord
 from atrio.runtime.result import Result
@@ -65,6 +81,7 @@ from atrio.runtime.state import LoopState, Phase, assistant_message, derive_id
 from .account import Account
 from .broadcaster import Broadcaster
 from .dependencies import Dependencies
+from .hooks import StopContext, StopHook, run_stop_hooks
 from .protocol import (
     ActorDown,
     CallDone,
@@ -80,7 +97,7 @@ from .protocol import (
     StreamBatch,
     Waiting,
 )
-from .recorder import Append, write_and_wait
+from .recorder import Append, ask_to_write
 from .requests import RequestBuilder
 
 __all__ = ["History", "Loop"]
@@ -98,6 +115,13 @@ class History:
     result: Result | None = None
 
 
+@attrs.frozen
+class _Announce:
+    """The very last thing to do: the result is there for everybody to see."""
+
+    result: Result
+
+
 class Loop:
     """The actor. Its normal end is the end of the run."""
 
@@ -112,13 +136,18 @@ class Loop:
         inbox: Inbox[LoopInput],
         streamer: Address[ModelCall],
         executor: Address[RunCall],
+        stopping: Callable[[], bool],
         recorder: Address[Append],
         bus: Broadcaster,
         requests: RequestBuilder,
         account: Account,
         history: History,
         deps: Dependencies,
+        stop_hooks: Sequence[StopHook] = (),
+        max_seconds: float | None = None,
     ) -> None:
+        self._stop_hooks = stop_hooks
+        self._max_seconds = max_seconds
         self._state = state
         self._prompt = prompt
         self._opening = opening
@@ -132,7 +161,12 @@ class Loop:
         self._history = history
         self._deps = deps
         self.status = Status()
+        self._is_stopping = stopping
         self._stopping = False
+        self._stopped_during: Phase | None = None
+        # What was taken or decided, but not yet done: an abort may come at any await and must lose none of it.
+        self._backlog: deque[LoopInput] = deque()
+        self._to_do: deque[Action | _Announce] = deque()
         self._journal_lost = False
         self._defect: str | None = None
 
@@ -159,10 +193,9 @@ class Loop:
                     await self._break_off()
 
     async def _take_what_is_there(self) -> None:
-        for item in self._inbox.drain():
-            if self._state.phase is Phase.TERMINAL:
-                return
-            await self._take(item)
+        self._backlog.extend(self._inbox.drain())
+        while self._backlog and self._state.phase is not Phase.TERMINAL:
+            await self._take(self._backlog.popleft())
 
     def _what_for(self) -> str:
         """For inspection: what the run waits for now."""
@@ -172,21 +205,32 @@ class Loop:
 
     async def _break_off(self) -> None:
         """End the run where it stands. What the actors said last still counts; nothing new is begun."""
-        self._stopping = True
-        during = self._state.phase
-        if during is Phase.STREAM:
+        self._stop_here()
+        during = self._stopped_during or self._state.phase
+        if self._state.phase is Phase.STREAM:
             self._book_unfinished()
+        await self._work_off()
         await self._take_what_is_there()
         if self._state.phase is Phase.TERMINAL:
             return
         if self._defect is not None:
             await self._observe(PartFailed(name=self.name, error=self._defect))
+        elif self._max_seconds is not None and trio.current_time() >= self._account.started + self._max_seconds:
+            await self._observe(TimeExpired(limit=self._max_seconds, during=during))
         else:
             await self._observe(Interrupted(reason="the run was cancelled", during=during))
 
     # --- in ---------------------------------------------------------------------------------------
 
+    def _stop_here(self) -> None:
+        if not self._stopping:
+            self._stopping = True
+            self._stopped_during = self._state.phase
+
     async def _take(self, item: LoopInput) -> None:
+        if self._is_stopping():
+            # The others are ending, tools with a grace of theirs: what they still say counts, nothing new begins.
+            self._stop_here()
         match item:
             case StreamBatch():
                 await self._take_batch(item)
@@ -316,18 +360,30 @@ class Loop:
         transition = decide(self._state, observation)
         self._state = transition.state
         self._history.messages = transition.state.messages
-        for action in transition.actions:
-            await self._perform(action)
+        self._to_do.extend(transition.actions)
+        await self._work_off()
 
-    async def _perform(self, action: Action) -> None:
+    async def _work_off(self) -> None:
+        """Perform what is to be done, in order. Cancelled: the rest, and what was not recorded, stays to be done."""
+        while self._to_do:
+            await self._perform(self._to_do.popleft())
+
+    async def _perform(self, action: Action | _Announce) -> None:
         match action:
             case Write():
                 await self._write(action.records, sync=action.sync)
             case Publish():
                 self._publish(action.event)
+            case Compact():
+                await self._compact(action)
+            case RunStopHooks():
+                await self._ask_stop_hooks(action)
             case Finish():
-                await self._finish(action)
-            case Prepare() | CallModel() | StartCall() if self._stopping:
+                self._finish(action)
+            case _Announce():
+                self._history.result = action.result
+                self._publish(RunEnded(result=action.result))
+            case Prepare() | CallModel() | StartCall() | Compact() | RunStopHooks() if self._stopping:
                 return
             case Prepare():
                 await self._prepare()
@@ -345,15 +401,22 @@ class Loop:
         """Journal. Without a journal nothing may go on, except that an ending run still comes to its end."""
         if self._journal_lost:
             return
+        sent = False
         try:
             if sync:
-                await write_and_wait(self._recorder, records, sync=True)
+                pending = await ask_to_write(self._recorder, records)
+                sent = True
+                await pending.get()
             else:
                 await self._recorder.send(Append(records))
+                sent = True
         except (PeerGone, ReplyDropped) as error:
-            self._journal_lost = True
+            self._journal_lost = sent = True
             if not self._stopping:
                 raise JournalError("the journal is gone; nothing may run unrecorded") from error
+        finally:
+            if not sent and records:
+                self._to_do.appendleft(Write(records))
 
     async def _prepare(self) -> None:
         try:
@@ -361,16 +424,53 @@ class Loop:
         except Exception as error:
             await self._observe(SetupFailed(error=f"preparing the turn failed: {type(error).__name__}: {error}"))
             return
-        await self._observe(ContextReady(messages=messages))
+        await self._observe(ContextReady(messages=messages, spent_usd=self._account.ledger.cost_usd))
+
+    async def _compact(self, action: Compact) -> None:
+        if self._deps.autocompact is None:
+            error = "no compaction is set up for this session"
+            await self._observe(CompactFailed(level=action.level, error=error))
+            return
+        try:
+            with self.status.waiting("room in the context"):
+                messages = await self._deps.autocompact(self._state.messages, action.level, action.failure)
+            problems = check(messages)
+            if problems:
+                raise InvariantError(f"the compacted history is not valid: {'; '.join(problems)}")
+        except Exception as error:
+            await self._observe(CompactFailed(level=action.level, error=f"{type(error).__name__}: {error}"))
+            return
+        await self._observe(Compacted(level=action.level, messages=messages))
+
+    async def _ask_stop_hooks(self, action: RunStopHooks) -> None:
+        context = StopContext(
+            session_id=self._account.session_id,
+            run_id=self._state.run_id,
+            text=self._account.last_text(self._state.messages),
+            messages=self._state.messages,
+            active=action.active,
+        )
+
+        def report(text: str) -> None:
+            self._publish(Notice(level="warning", source="stop hook", text=text))
+
+        with self.status.waiting("stop hooks"):
+            outcome = await run_stop_hooks(self._stop_hooks, context, report)
+        await self._observe(outcome)
 
     async def _call_model(self, action: CallModel) -> None:
         # What the model is about to see must be recorded before it sees it.
         await self._write((), sync=True)
-        request = self._requests.build(self._state.messages, model=action.model, max_tokens=action.max_tokens)
+        request = self._requests.build(
+            self._state.messages,
+            model=action.model,
+            max_tokens=action.max_tokens,
+            task_budget_remaining=action.task_budget_remaining,
+        )
         self._account.request_started()
-        await self._streamer.send(ModelCall(action.request, request))
+        await self._streamer.send(ModelCall(action.request, request, action.has_fallback))
 
-    async def _finish(self, action: Finish) -> None:
+    def _finish(self, action: Finish) -> None:
         state = self._state
         result = self._account.result(
             action.reason,
@@ -378,6 +478,7 @@ class Loop:
             turns=state.turn_count,
             errors=action.errors,
             failure=action.failure,
+            subtype=action.subtype,
         )
         record = RunEndRecord(
             uuid=derive_id(state.run_id, "run", "end"),
@@ -385,9 +486,7 @@ class Loop:
             terminal_reason=action.reason.value,
             errors=action.errors,
         )
-        await self._write((record,), sync=True)
-        self._history.result = result
-        self._publish(RunEnded(result=result))
+        self._to_do += (Write((record,), sync=True), _Announce(result))
 
     @property
     def _opening_length(self) -> int:

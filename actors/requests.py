@@ -18,6 +18,8 @@ from .agent import Agent
 
 __all__ = ["RequestBuilder"]
 
+TASK_BUDGET_BETA = "task-budgets-2026-03-13"
+
 SYSTEM_PROMPT = """\
 You are an agent that works on its own, without a person watching each step. You get a task and a set of tools; \
 work until the task is done, then say briefly what you did and what the outcome is.
@@ -50,7 +52,10 @@ class RequestBuilder:
     def for_session(cls, agent: Agent, toolbox: Toolbox, *, cwd: Path, today: date) -> RequestBuilder:
         return cls(agent=agent, toolbox=toolbox, system=_system(agent, cwd, today))
 
-    def build(self, messages: Sequence[Message], *, model: str, max_tokens: int) -> ModelRequest:
+    def build(
+        self, messages: Sequence[Message], *, model: str, max_tokens: int, task_budget_remaining: int | None = None
+    ) -> ModelRequest:
+        budget = self.agent.task_budget
         return ModelRequest(
             model=model,
             messages=wire_messages(messages, model=model),
@@ -58,10 +63,19 @@ class RequestBuilder:
             tools=self._tools(),
             max_tokens=max_tokens,
             thinking=self.agent.thinking,
+            betas=(TASK_BUDGET_BETA,) if budget is not None else (),
+            extra=_task_budget(budget, task_budget_remaining) if budget is not None else {},
         )
 
     def _tools(self) -> Sequence[JsonObject]:
         return self.toolbox.definitions()
+
+
+def _task_budget(total: int, remaining: int | None) -> JsonObject:
+    budget: JsonObject = {"type": "tokens", "total": total}
+    if remaining is not None:
+        budget["remaining"] = remaining
+    return {"output_config": {"task_budget": budget}}
 
 
 def _system(agent: Agent, cwd: Path, today: date) -> tuple[str, ...]:

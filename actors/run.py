@@ -56,7 +56,8 @@ RESTART_PERIOD = 60.0
 class RunFactory:
     """Makes a run's actors from the ends of their mailboxes. The session fills it; tests replace parts of it."""
 
-    loop: Callable[[Inbox[LoopInput], Address[ModelCall], Address[RunCall]], Loop]
+    loop: Callable[[Inbox[LoopInput], Address[ModelCall], Address[RunCall], Callable[[], bool]], Loop]
+    """From its inbox, the addresses of streamer and executor, and whether the run is being stopped."""
     executor: Callable[[Inbox[RunCall], Address[LoopInput]], Executor]
     streamer: Callable[[Inbox[ModelCall], Address[LoopInput], PulseBoard], Streamer]
     watchdog: Callable[[PulseBoard], Watchdog] = lambda board: Watchdog(board=board)
@@ -81,7 +82,7 @@ class RunTree:
             [
                 ChildSpec(
                     "loop",
-                    lambda: factory.loop(self._loop_inbox, self._requests, self._calls),
+                    lambda: factory.loop(self._loop_inbox, self._requests, self._calls, self._is_stopping),
                     restart=Restart.TEMPORARY,
                     shutdown=LOOP_GRACE,
                     significant=True,
@@ -105,6 +106,9 @@ class RunTree:
             period=RESTART_PERIOD,
             on_exit=self._child_ended,
         )
+
+    def _is_stopping(self) -> bool:
+        return self.supervisor.stopping
 
     def _child_ended(self, exit: ChildExit) -> None:
         if exit.error is None:

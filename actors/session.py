@@ -120,6 +120,9 @@ class Session:
         return run, tree
 
     async def _drive(self, run: Run, tree: RunTree) -> None:
+        limit = self.agent.max_seconds
+        if limit is not None:
+            run.scope.deadline = trio.current_time() + limit
         try:
             with run.scope:
                 await tree.run(task_status=trio.TASK_STATUS_IGNORED)

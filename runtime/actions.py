@@ -9,11 +9,23 @@ import attrs
 from .events import Event
 from .messages import ToolUseBlock
 from .model import ModelFailure
+from .observations import CompactLevel
 from .records import Record
-from .result import TerminalReason
+from .result import ResultSubtype, TerminalReason
 from .state import LoopState
 
-__all__ = ["Action", "CallModel", "Finish", "Prepare", "Publish", "StartCall", "Transition", "Write"]
+__all__ = [
+    "Action",
+    "CallModel",
+    "Compact",
+    "Finish",
+    "Prepare",
+    "Publish",
+    "RunStopHooks",
+    "StartCall",
+    "Transition",
+    "Write",
+]
 
 
 @attrs.frozen
@@ -46,6 +58,10 @@ class CallModel:
     request: int
     model: str
     max_tokens: int
+    has_fallback: bool = False
+    """Another model would take over if this one stays overloaded."""
+    task_budget_remaining: int | None = None
+    """What compaction left of the task budget; None: the server counts for itself."""
 
 
 @attrs.frozen(kw_only=True)
@@ -56,15 +72,37 @@ class StartCall:
 
 
 @attrs.frozen(kw_only=True)
+class Compact:
+    """
+    Make room in the history, since a request with it was refused; answered by `Compacted` or `CompactFailed`.
+
+    ``drain`` commits what is staged, ``reactive`` replaces the history by a summary (and strips media).
+    """
+
+    level: CompactLevel
+    failure: ModelFailure
+
+
+@attrs.frozen
+class RunStopHooks:
+    """Ask the stop hooks whether the run may end; answered by `StopHooksEnded`."""
+
+    active: bool
+    """A stop hook has already made this run go on."""
+
+
+@attrs.frozen(kw_only=True)
 class Finish:
     """The run is over. The last action of a run."""
 
     reason: TerminalReason
     errors: tuple[str, ...] = ()
     failure: ModelFailure | None = None
+    subtype: ResultSubtype | None = None
+    """In place of the one that the reason stands for."""
 
 
-Action: TypeAlias = Write | Publish | Prepare | CallModel | StartCall | Finish
+Action: TypeAlias = Write | Publish | Prepare | CallModel | StartCall | Compact | RunStopHooks | Finish
 
 
 @attrs.frozen

@@ -128,10 +128,10 @@ def plan_retry(
         return _after_stream_fault(policy, failure, attempts, jitter)
     if position is Position.THINKING:
         return _within(Tally.THINKING, attempts.thinking, policy.max_thinking_retries, policy, jitter)
-    if failure.kind in _LIMITED and policy.unattended:
-        return _wait_out(policy, failure, attempts, jitter)
     if failure.kind is FailureKind.OVERLOADED and has_fallback and attempts.overloads + 1 >= policy.max_overloads:
         return None
+    if failure.kind in _LIMITED and policy.unattended:
+        return _wait_out(policy, failure, attempts, jitter)
     limit = policy.max_retries
     if failure.kind is FailureKind.UNREACHABLE and not reached:
         limit = min(limit, policy.max_unreached_retries)

@@ -85,6 +85,8 @@ class Config:
     base_url: str | None = None
     durability: Durability = Durability.BATCH
     max_retries: int = attrs.field(default=10, validator=attrs.validators.ge(0))
+    unattended: bool = False
+    """Rate limits and overloads are waited out, for as long as the provider says."""
     tool_concurrency: int = attrs.field(default=10, validator=attrs.validators.ge(1))
     idle_event: float = attrs.field(default=90.0, validator=attrs.validators.gt(0))
     idle_byte: float = attrs.field(default=180.0, validator=attrs.validators.gt(0))

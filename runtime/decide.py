@@ -13,16 +13,18 @@ from typing import assert_never
 import attrs
 
 from . import notes
-from .actions import CallModel, Prepare, Publish, StartCall, Transition, Write
+from .actions import Prepare, Publish, StartCall, Transition, Write
 from .backoff import Position
-from .conclude import after_tools, conclude_response, finish, settle, withdraw
+from .conclude import after_tools, conclude_response
+from .ending import hooks_ended
 from .errors import InvariantError
-from .events import AssistantBlock, Notice, RequestStarted, ToolEnded
+from .events import AssistantBlock, Notice, ToolEnded
 from .messages import ToolResultBlock, ToolUseBlock
-from .model import FailureKind
 from .observations import (
     BlockArrived,
     CallEnded,
+    Compacted,
+    CompactFailed,
     ContextReady,
     InputAccepted,
     Interrupted,
@@ -34,15 +36,16 @@ from .observations import (
     ResponseOpened,
     ResponseRestarted,
     SetupFailed,
+    StopHooksEnded,
+    TimeExpired,
 )
 from .records import BlockRecord, ResultRecord, RunStartRecord, UserRecord
+from .recovery import compact_failed, compacted, recover
 from .result import TerminalReason
 from .state import Call, LoopState, Phase, Turn, block_id, derive_id, result_id
+from .steps import ask_model, finish, settle, withdraw
 
 __all__ = ["decide"]
-
-# Failures that no API reported: the model call itself went wrong.
-_NOT_API = frozenset((FailureKind.UNKNOWN, FailureKind.ACTOR_CRASHED, FailureKind.MALFORMED))
 
 
 def decide(state: LoopState, observation: Observation) -> Transition:
@@ -69,8 +72,16 @@ def decide(state: LoopState, observation: Observation) -> Transition:
             return _call_ended(state, observation)
         case MessageQueued():
             return Transition(attrs.evolve(state, queued=(*state.queued, observation.message)))
+        case Compacted():
+            return compacted(_expect(state, Phase.RECOVER, observation), observation)
+        case CompactFailed():
+            return compact_failed(_expect(state, Phase.RECOVER, observation), observation)
+        case StopHooksEnded():
+            return hooks_ended(_expect(state, Phase.HOOKS, observation), observation)
         case Interrupted():
             return _interrupted(state, observation)
+        case TimeExpired():
+            return _time_expired(state, observation)
         case PartFailed():
             return _part_failed(state, observation)
         case _:
@@ -96,13 +107,14 @@ def _accept(state: LoopState, observation: InputAccepted) -> Transition:
 def _request(state: LoopState, observation: ContextReady) -> Transition:
     turn = Turn(request=state.turn.request + 1)
     state = attrs.evolve(state, phase=Phase.STREAM, turn=turn, messages=observation.messages)
-    return Transition(state, _ask_model(state))
-
-
-def _ask_model(state: LoopState) -> tuple[Publish, CallModel]:
-    started = RequestStarted(turn=state.turn_count, attempt=state.turn.crashes + 1, model=state.model)
-    call = CallModel(request=state.turn.request, model=state.model, max_tokens=state.output_tokens)
-    return Publish(started), call
+    budget = state.limits.max_budget_usd
+    if budget is None or (observation.spent_usd is not None and observation.spent_usd < budget):
+        return Transition(state, ask_model(state))
+    if observation.spent_usd is None:
+        error = f"a price is unknown, so the budget of ${budget:g} can't be kept"
+    else:
+        error = f"the budget of ${budget:g} is used up: ${observation.spent_usd:.4f} spent"
+    return finish(state, TerminalReason.BUDGET_EXHAUSTED, errors=(error,))
 
 
 def _setup_failed(state: LoopState, observation: SetupFailed) -> Transition:
@@ -132,7 +144,9 @@ def _response(
                 usage=observation.usage,
                 incomplete=observation.incomplete,
             )
-            return conclude_response(attrs.evolve(state, turn=ended))
+            spent = state.output_spent + observation.usage.output_tokens
+            context = observation.usage.context_tokens or state.context_tokens
+            return conclude_response(attrs.evolve(state, turn=ended, output_spent=spent, context_tokens=context))
         case ResponseRestarted():
             fresh = Turn(request=turn.request, crashes=turn.crashes)
             return Transition(attrs.evolve(state, turn=fresh), withdraw(state, observation.reason))
@@ -176,12 +190,10 @@ def _response_failed(state: LoopState, observation: ResponseFailed) -> Transitio
     if turn.position >= Position.COMMITTED:
         note = Notice(level="warning", source="model", text=f"the response is incomplete: {failure.message}")
         return conclude_response(state, failure).prefixed(Publish(note))
-    withdrawn = withdraw(state, failure.message)
     if observation.crashed and turn.crashes < state.limits.max_crash_retries:
         again = attrs.evolve(state, turn=Turn(request=turn.request + 1, crashes=turn.crashes + 1))
-        return Transition(again, (*withdrawn, *_ask_model(again)))
-    reason = TerminalReason.MODEL_ERROR if failure.kind in _NOT_API else TerminalReason.API_ERROR
-    return finish(state, reason, errors=(failure.message,), failure=failure).prefixed(*withdrawn)
+        return Transition(again, (*withdraw(state, failure.message), *ask_model(again)))
+    return recover(state, failure)
 
 
 # --- tools ----------------------------------------------------------------------------------------
@@ -194,7 +206,9 @@ def _call_ended(state: LoopState, observation: CallEnded) -> Transition:
     )
     if position is None:
         raise InvariantError(f"a result for {observation.call_id}, which is no open call of this turn")
-    call = attrs.evolve(calls[position], result=observation.result, details=observation.details)
+    call = attrs.evolve(
+        calls[position], result=observation.result, details=observation.details, stop_loop=observation.stop_loop
+    )
     turn = attrs.evolve(state.turn, calls=(*calls[:position], call, *calls[position + 1 :]))
     state = attrs.evolve(state, turn=turn)
     uuid = result_id(state, observation.call_id)
@@ -220,6 +234,13 @@ def _interrupted(state: LoopState, observation: Interrupted) -> Transition:
     reason = TerminalReason.ABORTED_TOOLS if observation.during is Phase.TOOLS else TerminalReason.ABORTED_STREAMING
     settled, actions = settle(state, notes.INTERRUPTED_CALL, mark=notes.INTERRUPTED)
     return finish(settled, reason).prefixed(*actions)
+
+
+def _time_expired(state: LoopState, observation: TimeExpired) -> Transition:
+    settled, actions = settle(state, notes.INTERRUPTED_CALL, mark=notes.TIME_IS_UP)
+    error = f"the time of {observation.limit:g} s is used up"
+    ended = finish(settled, TerminalReason.BUDGET_EXHAUSTED, errors=(error,), subtype="error_during_execution")
+    return ended.prefixed(*actions)
 
 
 def _part_failed(state: LoopState, observation: PartFailed) -> Transition:

@@ -11,15 +11,25 @@ __all__ = [
     "INTERRUPTED_CALL",
     "RESUME_CUT",
     "RESUME_OUTPUT",
+    "STRUCTURED_OUTPUT_MISSING",
+    "TIME_IS_UP",
     "TOO_MANY_CALLS",
     "cut_calls",
     "lost_part",
+    "no_progress",
     "sibling_failed",
+    "stop_hook_feedback",
+    "token_target",
 ]
 
 INTERRUPTED = "[The user interrupted the request here.]"
 INTERRUPTED_CALL = "The call was interrupted before it finished. It may have had effects; check before you repeat it."
+TIME_IS_UP = "[The time that was set for this task is used up; the run ended here.]"
 TOO_MANY_CALLS = "Not run: the response asked for more tool calls than one response may hold. Ask for it again."
+STRUCTURED_OUTPUT_MISSING = (
+    "Give your final answer by calling the StructuredOutput tool with input that fits its schema; a text alone does "
+    "not count."
+)
 RESUME_CUT = (
     "The connection broke while you were writing; what is above arrived, the rest is lost. Go on from there: no "
     "apology, no summary of what was already written."
@@ -49,4 +59,25 @@ def sibling_failed(name: str) -> str:
     return (
         f"Cancelled: the {name} call before it in the same response failed, and this call may have depended on it. "
         "Nothing is wrong with this call itself; ask for it again if you still want it."
+    )
+
+
+def no_progress(times: int) -> str:
+    """Tells the model that it goes in circles."""
+    return (
+        f"The same calls have now given the same results {times} times in a row. Repeating them will not change that: "
+        "look at what the results say, try something else, or say what stands in the way and stop."
+    )
+
+
+def stop_hook_feedback(reasons: Sequence[str]) -> str:
+    """Tells the model why it may not stop yet."""
+    return "A check that runs before you may stop says that the work isn't done:\n" + "\n".join(reasons)
+
+
+def token_target(spent: int, target: int) -> str:
+    """Tells the model that more work is wanted."""
+    return (
+        f"You have used {spent:,} of the {target:,} output tokens that were set as the target for this task "
+        f"({spent * 100 // target} %). Go on working: deepen, check and extend what you have. Don't summarise yet."
     )

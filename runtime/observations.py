@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import attrs
 
@@ -13,6 +13,9 @@ from .state import Phase
 __all__ = [
     "BlockArrived",
     "CallEnded",
+    "CompactFailed",
+    "CompactLevel",
+    "Compacted",
     "ContextReady",
     "InputAccepted",
     "Interrupted",
@@ -24,6 +27,8 @@ __all__ = [
     "ResponseOpened",
     "ResponseRestarted",
     "SetupFailed",
+    "StopHooksEnded",
+    "TimeExpired",
 ]
 
 
@@ -39,6 +44,8 @@ class ContextReady:
     """Context preprocessing is done; ``messages`` is the history it left."""
 
     messages: tuple[Message, ...]
+    spent_usd: float | None = 0.0
+    """What the run has cost so far; None: a price is unknown."""
 
 
 @attrs.frozen(kw_only=True)
@@ -117,6 +124,42 @@ class Interrupted:
 
 
 @attrs.frozen(kw_only=True)
+class TimeExpired:
+    """The run has used up its time (seconds), ``during`` a phase."""
+
+    limit: float
+    during: Phase
+
+
+CompactLevel: TypeAlias = Literal["drain", "reactive"]
+
+
+@attrs.frozen(kw_only=True)
+class Compacted:
+    """Room was made."""
+
+    level: CompactLevel
+    messages: tuple[Message, ...]
+
+
+@attrs.frozen(kw_only=True)
+class CompactFailed:
+    level: CompactLevel
+    error: str
+
+
+@attrs.frozen(kw_only=True)
+class StopHooksEnded:
+    """
+    What all stop hooks said: ``blocking`` are reasons to go on, for the model; ``prevent`` a reason to end whatever
+    the others say.
+    """
+
+    blocking: tuple[str, ...] = ()
+    prevent: str | None = None
+
+
+@attrs.frozen(kw_only=True)
 class PartFailed:
     """An actor of the run failed for good (its supervisor gave up)."""
 
@@ -136,5 +179,9 @@ Observation: TypeAlias = (
     | CallEnded
     | MessageQueued
     | Interrupted
+    | TimeExpired
+    | Compacted
+    | CompactFailed
+    | StopHooksEnded
     | PartFailed
 )

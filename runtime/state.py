@@ -26,16 +26,19 @@ from .messages import (
     Usage,
     UserMessage,
 )
-from .model import IncompleteBlock
+from .model import IncompleteBlock, ModelFailure
+from .progress import Circles
 from .result import TerminalReason
 
 __all__ = [
+    "STRUCTURED_OUTPUT",
     "Call",
     "Compaction",
     "ContinueReason",
     "Limits",
     "LoopState",
     "Phase",
+    "TokenTarget",
     "Turn",
     "assistant_message",
     "block_id",
@@ -43,6 +46,10 @@ __all__ = [
     "result_id",
     "results_message",
 ]
+
+
+STRUCTURED_OUTPUT = "StructuredOutput"
+"""The tool that takes the final answer where a schema is set for it."""
 
 
 class ContinueReason(StrEnum):
@@ -68,6 +75,10 @@ class Phase(Enum):
     """The model answers; finished calls may already run."""
     TOOLS = "tools"
     """The response is complete; calls are still open."""
+    RECOVER = "recover"
+    """Room is being made for a request that was refused."""
+    HOOKS = "hooks"
+    """Stop hooks look at the end of the run."""
     TERMINAL = "terminal"
 
 
@@ -84,6 +95,22 @@ class Limits:
     max_calls_per_response: int = 256
     """More calls than this in one response are answered with an error: the executor's replies have that much room."""
     max_crash_retries: int = 2
+    max_malformed: int = 3
+    """Responses in a row in which no tool call was JSON, that are answered with a correction."""
+    no_progress_note: int | None = 5
+    """Repetitions of the same calls with the same results after which the model is told."""
+    no_progress_end: int | None = 10
+    """Repetitions after which the run ends; None: never."""
+    wants_structured_output: bool = False
+    max_structured_output_retries: int = 5
+    has_stop_hooks: bool = False
+    stop_hook_cap: int = 8
+    """Times that stop hooks may keep a run from its end; 0: as often as they like."""
+    token_target: int | None = None
+    """Output tokens that the run should spend before it ends by itself."""
+    task_budget: int | None = None
+    """Tokens that the API is told the task may take."""
+    max_budget_usd: float | None = None
     max_cut_recoveries: int = 3
     """Responses in a row that may break off after a text, each of which the model is asked to go on from."""
     max_pauses: int = 8
@@ -96,6 +123,8 @@ class Call:
     block: ToolUseBlock
     result: ToolResultBlock | None = None
     details: Any = None
+    stop_loop: str | None = None
+    """Why the loop shall end after this call, if a hook wants that."""
 
 
 @attrs.frozen(kw_only=True)
@@ -136,6 +165,15 @@ class Compaction:
 
 
 @attrs.frozen(kw_only=True)
+class TokenTarget:
+    """How the run moves towards its token target: continuations so far, what the last one brought, output then."""
+
+    continuations: int = 0
+    last_delta: int = 0
+    last_total: int = 0
+
+
+@attrs.frozen(kw_only=True)
 class LoopState:
     """
     The whole state of a run.
@@ -159,6 +197,21 @@ class LoopState:
     compaction: Compaction = attrs.field(factory=Compaction)
     pending_tool_summary: str | None = None
     transition: ContinueReason | None = None
+    fallbacks: tuple[str, ...] = ()
+    """Models that take over when this one is no use, in order."""
+    withheld: ModelFailure | None = None
+    """An error that nobody has heard of yet, since room is being made for another try."""
+    staged_collapses: int = 0
+    """Parts of the history that could be collapsed at once."""
+    token_target: TokenTarget = attrs.field(factory=TokenTarget)
+    output_spent: int = 0
+    """Output tokens of this run's responses."""
+    context_tokens: int = 0
+    """What the last response says the context held."""
+    task_budget_remaining: int | None = None
+    structured_output_retries: int = 0
+    malformed_count: int = 0
+    circles: Circles = attrs.field(factory=Circles)
     cut_recoveries: int = 0
     """Responses in a row that broke off after a text."""
     pauses: int = 0

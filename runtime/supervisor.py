@@ -532,6 +532,11 @@ class Supervisor:
 
     # --- inspection -------------------------------------------------------------------------------
 
+    @property
+    def stopping(self) -> bool:
+        """It has begun to stop its children, last to first; those before them still run."""
+        return self._state is ActorState.STOPPING
+
     def tree(self) -> ActorInfo:
         """The supervisor and everything below it, as it is now."""
         return ActorInfo(

@@ -136,7 +136,7 @@ class Stage:
         assert list(range(numbers[0], numbers[0] + len(numbers))) == numbers
         recorded = replay_file(self.session.journal)
         assert [] == recorded.bad_lines
-        assert list(recorded.messages) == list(self.session.messages)
+        assert list(recorded.messages) == list(self.session.messages), f'recorded {recorded.messages}\n  memory {self.session.messages}'
 
 
 @asynccontextmanager

@@ -198,7 +198,7 @@ async def test_the_turn_limit_ends_the_run_after_the_tools_of_the_last_turn(
         assert 3 == len(model.requests)
 
 
-@pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 413])
+@pytest.mark.parametrize("status", [400, 401, 402, 403, 404])
 async def test_an_error_that_waiting_cannot_heal_ends_the_run_at_once(
     tmp_path: Path, autojump_clock: MockClock, status: int
 ) -> None:
