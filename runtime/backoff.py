@@ -136,6 +136,8 @@ def plan_retry(
     if failure.kind is FailureKind.UNREACHABLE and not reached:
         limit = min(limit, policy.max_unreached_retries)
     retry = _within(Tally.PLAIN, attempts.plain, limit, policy, jitter)
+    if retry is None and failure.kind is FailureKind.CONNECTION:
+        return _without_streaming(policy, attempts)
     if retry is None or failure.retry_after is None:
         return retry
     if failure.retry_after > policy.longest_wait:
@@ -150,9 +152,13 @@ def _after_stream_fault(policy: RetryPolicy, failure: ModelFailure, attempts: At
         retry = _within(Tally.STALL, attempts.stall, policy.max_stall_retries, policy, jitter)
     else:
         retry = _within(Tally.BROKEN, attempts.broken, policy.max_broken_retries, policy, jitter)
-    if retry is None and policy.without_streaming:
-        return Retry(delay=0.0, number=1, limit=1, tally=Tally.WHOLE)
-    return retry
+    return retry if retry is not None else _without_streaming(policy, attempts)
+
+
+def _without_streaming(policy: RetryPolicy, attempts: Attempts) -> Retry | None:
+    if attempts.whole or not policy.without_streaming:
+        return None
+    return Retry(delay=0.0, number=1, limit=1, tally=Tally.WHOLE)
 
 
 def _wait_out(policy: RetryPolicy, failure: ModelFailure, attempts: Attempts, jitter: float) -> Retry:

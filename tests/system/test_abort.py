@@ -43,7 +43,7 @@ async def by_leaving(on: Stage, at: type[Event]) -> Run:
 
 
 async def by_error(on: Stage, at: type[Event]) -> Run:
-    with pytest.raises(LookupError, match="mine"):
+    with pytest.raises(LookupError, match="mine"):  # noqa: PT012  # the block is the subject
         async with on.session.submit("go") as run:
             async for event in run:
                 on.take(event)
@@ -157,7 +157,9 @@ async def test_an_abort_at_any_step_leaves_a_valid_record(
     tmp_path: Path, autojump_clock: MockClock, steps: int
 ) -> None:
     calls = [tool("Probe", {"name": "a"}), tool("Probe", {"name": "b"})]
-    model = ScriptedModel([Turn(thinking("hm"), *calls, text("end")), DONE], repeat_last=True, faults={3: Fault.status(529)})
+    model = ScriptedModel(
+        [Turn(thinking("hm"), *calls, text("end")), DONE], repeat_last=True, faults={3: Fault.status(529)}
+    )
     async with stage(tmp_path, model, Probe(behave=sleeping(a=0.0, b=0.0))) as on:
         async with trio.open_nursery() as nursery:
 
