@@ -28,6 +28,7 @@ from .messages import (
     UserMessage,
     block_to_wire,
 )
+from .sendable import Role, legal_id, legal_name, sendable
 
 __all__ = ["MAX_MEDIA", "check", "repair_pairs", "wire_messages"]
 
@@ -39,27 +40,38 @@ EMPTY_TURN = "(no content)"
 OMITTED_MEDIA = "[An older image or document was left out here, as a request may hold only 100 of them.]"
 BEGINNING = "[The conversation begins here.]"
 
+_THINKING = (ThinkingBlock, RedactedThinkingBlock)
+
 
 @attrs.define
 class _Wire:
     """A message in the making: one role, blocks of one or more of our messages."""
 
-    role: str
+    role: Role
     blocks: list[Block]
+
+
+@attrs.frozen
+class _Call:
+    """A call that waits for its result: the id in the history, and the id that is sent."""
+
+    id: str
+    sent_id: str
 
 
 def wire_messages(messages: Sequence[Message], *, model: str) -> list[JsonObject]:
     """
-    What to send: alternating roles, every call answered in the next message and results first there, thinking only
-    if ``model`` itself wrote it, no empty text, at most 100 media.
+    What to send: alternating roles from the user's on, every call answered in the next message and results first
+    there, ids unique, thinking only if ``model`` itself wrote it, no empty text, at most 100 media. What has been
+    sent once is sent again as the same bytes, but for the media that had to make room.
 
     Our own notes about errors (`AssistantMessage.api_error`) and marks (`SystemMessage`) are not sent.
     """
-    turns = _merged(messages, model)
-    turns = _repaired(turns)
-    if turns and turns[0].role != "user":
+    turns = _repaired(_merged(messages, model))
+    if not turns or turns[0].role != "user":
         turns.insert(0, _Wire("user", [TextBlock(BEGINNING)]))
     _limit_media(turns)
+    _trim_end(turns[-1])
     return [{"role": turn.role, "content": [block_to_wire(block) for block in turn.blocks]} for turn in turns]
 
 
@@ -68,9 +80,13 @@ def _merged(messages: Sequence[Message], model: str) -> list[_Wire]:
     for message in messages:
         if isinstance(message, SystemMessage) or (isinstance(message, AssistantMessage) and message.api_error):
             continue
-        role = "user" if isinstance(message, UserMessage) else "assistant"
+        role: Role = "user" if isinstance(message, UserMessage) else "assistant"
         same_model = not isinstance(message, AssistantMessage) or _wrote(message, model)
-        blocks = [block for block in message.content if _is_sent(block, same_model)]
+        blocks = [
+            kept
+            for block in message.content
+            if (same_model or not isinstance(block, _THINKING)) and (kept := sendable(block, role)) is not None
+        ]
         if turns and turns[-1].role == role:
             turns[-1].blocks += blocks
         else:
@@ -83,91 +99,87 @@ def _wrote(message: AssistantMessage, model: str) -> bool:
     return model in (message.model, message.requested_model) or not message.model
 
 
-def _is_sent(block: Block, same_model: bool) -> bool:
-    match block:
-        case TextBlock():
-            return bool(block.text.strip())
-        case ThinkingBlock():
-            # Without a signature it is of no use to any API that checks it.
-            return same_model and bool(block.signature)
-        case RedactedThinkingBlock():
-            return same_model
-        case _:
-            return True
-
-
 def _repaired(turns: list[_Wire]) -> list[_Wire]:
     """Each call answered exactly once, in the next turn, results first; what answers no call is dropped."""
     repaired: list[_Wire] = []
-    open_ids: list[str] = []
-    seen: set[str] = set()
+    calls: list[_Call] = []
+    taken: set[str] = set()
     for turn in turns:
         if turn.role == "user":
-            blocks = _results_first(turn.blocks, open_ids)
-            open_ids = []
+            blocks, calls = _results_first(turn.blocks, calls), []
         else:
-            if open_ids:
-                repaired.append(_Wire("user", _results_first([], open_ids)))
-            blocks, open_ids = _unique_calls(turn.blocks, seen)
-        if not blocks:
-            blocks = [TextBlock(EMPTY_TURN)]
-        repaired.append(_Wire(turn.role, blocks))
-    if open_ids:
-        repaired.append(_Wire("user", _results_first([], open_ids)))
+            if calls:
+                repaired.append(_Wire("user", _results_first([], calls)))
+            blocks, calls = _with_legal_calls(turn.blocks, taken)
+        repaired.append(_Wire(turn.role, blocks or [TextBlock(EMPTY_TURN)]))
+    if calls:
+        repaired.append(_Wire("user", _results_first([], calls)))
     return repaired
 
 
-def _unique_calls(blocks: list[Block], seen: set[str]) -> tuple[list[Block], list[str]]:
+def _with_legal_calls(blocks: list[Block], taken: set[str]) -> tuple[list[Block], list[_Call]]:
     kept: list[Block] = []
-    ids: list[str] = []
+    calls: dict[str, _Call] = {}
     for block in blocks:
         if isinstance(block, ToolUseBlock):
-            if block.id in seen:
+            if block.id in calls:
+                # One result can't answer two calls.
                 continue
-            seen.add(block.id)
-            ids.append(block.id)
-        if not isinstance(block, ToolResultBlock):
-            kept.append(block)
-    while kept and isinstance(kept[-1], ThinkingBlock | RedactedThinkingBlock) and len(kept) > 1:
+            calls[block.id] = call = _Call(block.id, legal_id(block.id, taken))
+            name = legal_name(block.name)
+            if (call.sent_id, name) != (block.id, block.name):
+                block = attrs.evolve(block, id=call.sent_id, name=name)
+        kept.append(block)
+    while kept and isinstance(kept[-1], _THINKING):
         # A message may not end in thinking.
         kept.pop()
-    if kept and isinstance(kept[-1], ThinkingBlock | RedactedThinkingBlock):
-        kept = []
-    return kept, ids
+    return kept, list(calls.values())
 
 
-def _results_first(blocks: list[Block], open_ids: list[str]) -> list[Block]:
+def _results_first(blocks: list[Block], calls: list[_Call]) -> list[Block]:
     results: dict[str, ToolResultBlock] = {}
     rest: list[Block] = []
     for block in blocks:
         if isinstance(block, ToolResultBlock):
-            if block.tool_use_id in open_ids:
-                results.setdefault(block.tool_use_id, block)
+            results.setdefault(block.tool_use_id, block)
         else:
             rest.append(block)
-    answered = [results.get(id) or ToolResultBlock(id, LOST_RESULT, is_error=True) for id in open_ids]
+    answered = [_answer_to(call, results.get(call.id)) for call in calls]
     return [*answered, *rest]
 
 
+def _answer_to(call: _Call, result: ToolResultBlock | None) -> ToolResultBlock:
+    if result is None:
+        return _lost(call.sent_id)
+    return result if call.sent_id == call.id else attrs.evolve(result, tool_use_id=call.sent_id)
+
+
+def _trim_end(last: _Wire) -> None:
+    """White space at the end of what the model is to continue is refused."""
+    block = last.blocks[-1]
+    if last.role == "assistant" and isinstance(block, TextBlock):
+        last.blocks[-1] = attrs.evolve(block, text=block.text.rstrip())
+
+
 def repair_pairs(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The same net over the history itself: results that are missing are put in, those without a call left out."""
+    """
+    The same net over the history itself: results that are missing are put in, those without a call or in excess left
+    out, all results first in their message and in the order of the calls.
+    """
     repaired: list[Message] = []
     open_calls: list[str] = []
     for message in messages:
         if isinstance(message, UserMessage):
-            known = set(open_calls)
-            kept = tuple(b for b in message.content if not isinstance(b, ToolResultBlock) or b.tool_use_id in known)
-            answered = {block.tool_use_id for block in kept if isinstance(block, ToolResultBlock)}
-            missing = tuple(_lost(id) for id in open_calls if id not in answered)
+            content = _results_first(list(message.content), [_Call(id, id) for id in open_calls])
             open_calls = []
-            if missing or len(kept) != len(message.content):
-                message = attrs.evolve(message, content=(*missing, *kept))
+            if content != list(message.content):
+                message = attrs.evolve(message, content=tuple(content))
             if not message.content:
                 continue
         elif isinstance(message, AssistantMessage) and not message.api_error:
             if open_calls:
                 repaired.append(_answer(repaired[-1], open_calls))
-            open_calls = [block.id for block in message.tool_uses]
+            open_calls = list(dict.fromkeys(block.id for block in message.tool_uses))
         repaired.append(message)
     if open_calls:
         repaired.append(_answer(repaired[-1], open_calls))

@@ -86,7 +86,7 @@ def without_surrogates(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [without_surrogates(item) for item in value]
     if isinstance(value, dict):
-        return {mend(key): without_surrogates(item) for key, item in value.items()}
+        return {mend(key) if isinstance(key, str) else key: without_surrogates(item) for key, item in value.items()}
     return value
 
 

@@ -470,7 +470,7 @@ def test_an_error_keeps_its_request_id() -> None:
     assert "req_1" == failed(assemble(raw)).request_id
 
 
-INPUT = {
+INPUT: JsonObject = {
     "text": 'a "quoted" \\ \n \t \u00e9 \u2028 \U0001f600 \x7f',
     "list": [1, -2.5e3, None, True, {}],
     "\U0001f600": "",
