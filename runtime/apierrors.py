@@ -54,6 +54,9 @@ _STATUS: Mapping[int, FailureKind] = {
     529: FailureKind.OVERLOADED,
 }
 
+_GENERAL = (FailureKind.INVALID_REQUEST, FailureKind.SERVER_ERROR)
+"""What servers say when nothing better comes to them."""
+
 _RETRYABLE = frozenset(
     (
         FailureKind.RATE_LIMIT,
@@ -64,17 +67,31 @@ _RETRYABLE = frozenset(
     )
 )
 
-_TOO_LONG = re.compile(r"prompt is too long(?::\s*(\d+)\s*tokens?\s*>\s*(\d+))?", re.IGNORECASE)
+_TOO_LONG = re.compile(r"prompt is too long(?::\s*([0-9]{1,12})\s*tokens?\s*>\s*([0-9]{1,12}))?", re.IGNORECASE)
 _OTHER_TOO_LONG = re.compile(r"maximum context length|context (?:length|window)|too many tokens", re.IGNORECASE)
 _OVERFLOW = re.compile(
-    r"input length and `?max_tokens`? exceed context limit:\s*(\d+)\s*\+\s*(\d+)\s*>\s*(\d+)", re.IGNORECASE
+    r"input length and `?max_tokens`? exceed context limit:\s*"
+    r"(?P<input>[0-9]{1,12})\s*\+\s*(?P<output>[0-9]{1,12})\s*>\s*(?P<window>[0-9]{1,12})",
+    re.IGNORECASE,
 )
+_OTHER_OVERFLOW = re.compile(
+    r"maximum context length is (?P<window>[0-9]{1,12}) tokens.{0,80}?"
+    r"\((?P<input>[0-9]{1,12}) in the messages,.{0,40}?(?P<output>[0-9]{1,12}) in the completion",
+    re.IGNORECASE,
+)
+"""As OpenAI's own API and the servers modelled on it say it."""
 _MEDIA = re.compile(
     r"image exceeds|image dimensions|could not process (?:image|pdf)|pdf (?:pages|too)|maximum of \d+ pdf|"
     r"too many images|media[_ ]type|image.{0,40}(?:too large|size limit)",
     re.IGNORECASE,
 )
-_SPEND_LIMIT = re.compile(r"credit balance|spend(?:ing)? limit|usage limit|quota", re.IGNORECASE)
+_SPEND_LIMIT = re.compile(
+    r"credit balance|spend(?:ing)? limit|usage limits?\b|insufficient.quota|exceeded your current quota", re.IGNORECASE
+)
+"""Not any quota: some providers call their limits for each minute so."""
+
+_LONGEST_MESSAGE = 2_000
+_NO_REASON = "the server gave no reason"
 
 
 def kind_of_status(status: int) -> FailureKind:
@@ -91,24 +108,30 @@ def error_object(data: object) -> tuple[str, str] | None:
     """
     The (type, message) of an error object, in any of the shapes that servers use; None if it is none.
 
-    ``{"type": "error", "error": {...}}``, ``{"error": {...}}``, ``{"error": "text"}``, ``{"detail": ...}``.
+    ``{"type": "error", "error": {...}}``, ``{"error": {...}}``, ``{"error": "text"}``, ``{"detail": ...}``,
+    ``{"message": "text", "type": ...}``. The type may be a status in digits.
     """
     if not isinstance(data, Mapping):
         return None
     error: Any = data.get("error")
     if isinstance(error, str):
-        return "", error
+        return "", error or _NO_REASON
     if isinstance(error, Mapping):
-        code = next((str(error[key]) for key in ("type", "code") if isinstance(error.get(key), str)), "")
-        if code not in _KINDS and isinstance(error.get("code"), str):
-            code = str(error["code"])
+        code = _code(error)
         message = error.get("message")
-        return code, message if isinstance(message, str) and message else code or "the server gave no reason"
-    if data.get("type") == "error":
-        return "", str(data.get("message") or "the server gave no reason")
-    if "detail" in data and "content" not in data:
-        return "", str(data["detail"])
-    return None
+        return code, message if isinstance(message, str) and message else code or _NO_REASON
+    if "content" in data:
+        return None
+    if data.get("type") == "error" or isinstance(data.get("message"), str):
+        return _code(data), str(data.get("message") or _NO_REASON)
+    return ("", str(data["detail"])) if "detail" in data else None
+
+
+def _code(error: Mapping[str, Any]) -> str:
+    """The type or code that means something, else the first there is."""
+    words = [error.get("type"), error.get("code")]
+    codes = [str(word) for word in words if isinstance(word, str | int) and not isinstance(word, bool)]
+    return next((code for code in codes if code in _KINDS), codes[0] if codes else "")
 
 
 def failure_from_error(
@@ -127,9 +150,8 @@ def failure_from_error(
         status: the HTTP status; None inside a stream.
         should_retry: what the server itself says about retrying (``x-should-retry``), if it does.
     """
-    kind = _KINDS.get(type)
-    if kind is None or (status is not None and kind is FailureKind.INVALID_REQUEST):
-        kind = kind_of_status(status) if status is not None else FailureKind.SERVER_ERROR
+    message = message[:_LONGEST_MESSAGE]
+    kind = _kind(type, status)
     if "overloaded_error" in message:
         kind = FailureKind.OVERLOADED
     numbers: dict[str, int] = {}
@@ -152,10 +174,20 @@ def failure_from_error(
     )
 
 
+def _kind(type: str, status: int | None) -> FailureKind:
+    """A specific type says more than the status; a general one less; a status of success nothing."""
+    kind = _KINDS.get(type)
+    if status is not None and (kind is None or (status >= 400 and kind in _GENERAL)):
+        return kind_of_status(status)
+    if kind is None and re.fullmatch(r"[45][0-9]{2}", type):
+        return kind_of_status(int(type))
+    return kind or FailureKind.SERVER_ERROR
+
+
 def _by_text(kind: FailureKind, message: str) -> tuple[FailureKind, dict[str, int]]:
-    overflow = _OVERFLOW.search(message)
+    overflow = _OVERFLOW.search(message) or _OTHER_OVERFLOW.search(message)
     if overflow is not None:
-        needed, output, window = map(int, overflow.groups())
+        needed, output, window = (int(overflow[name]) for name in ("input", "output", "window"))
         return FailureKind.CONTEXT_OVERFLOW, {"input_tokens": needed, "max_tokens": output, "window": window}
     too_long = _TOO_LONG.search(message)
     if too_long is not None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
 import attrs
 import httpx
@@ -23,6 +21,8 @@ from atrio.runtime.model import FailureKind, HttpRequest, ModelFailure, ModelReq
 from atrio.runtime.whole import body_items
 from atrio.runtime.wirejson import without_surrogates
 
+from .waits import asked_wait
+
 __all__ = ["DEFAULT_BASE_URL", "AnthropicProvider"]
 
 DEFAULT_BASE_URL = "https://api.anthropic.com"
@@ -30,6 +30,7 @@ API_VERSION = "2023-06-01"
 
 _CACHE = {"type": "ephemeral"}
 _EXCERPT = 300
+_MAX_PORT = 65_535
 
 
 def _user_agent() -> str:
@@ -45,7 +46,7 @@ class AnthropicProvider:
     One endpoint and one key.
 
     Args:
-        base_url: with or without ``/v1``; the default is the public API.
+        base_url: with or without ``/v1`` or ``/v1/messages``; the default is the public API.
         api_key: sent as ``x-api-key``.
         auth_token: sent as a bearer token (gateways). Both may be set.
         caching: set the four cache breakpoints.
@@ -63,8 +64,8 @@ class AnthropicProvider:
 
     @url.default
     def _join_url(self) -> str:
-        base = self.base_url.rstrip("/")
-        return f"{base}/messages" if base.endswith("/v1") else f"{base}/v1/messages"
+        base = self.base_url.rstrip("/").removesuffix("/messages").removesuffix("/v1")
+        return f"{base}/v1/messages"
 
     @endpoint.default
     def _name_endpoint(self) -> str:
@@ -105,7 +106,7 @@ class AnthropicProvider:
                 "or try atrio without any key: atrio demo",
             )
         for variable, key in (("ANTHROPIC_API_KEY", config.api_key), ("ANTHROPIC_AUTH_TOKEN", config.auth_token)):
-            if key is not None and not re.fullmatch(r"[\x21-\x7e]+", key):
+            if key and not re.fullmatch(r"[\x21-\x7e]+", key):
                 raise ConfigError(variable, "it holds characters that no key has", "copy the key again, without spaces")
         return cls(base_url=base, api_key=config.api_key, auth_token=config.auth_token)
 
@@ -122,10 +123,11 @@ class AnthropicProvider:
 
     def _body(self, request: ModelRequest, stream: bool) -> JsonObject:
         body: JsonObject = {"model": request.model, "max_tokens": request.max_tokens}
-        if request.system:
-            body["system"] = self._system(request.system)
+        system: list[JsonObject] = [{"type": "text", "text": part} for part in request.system if part.strip()]
+        if system:
+            body["system"] = self._marked(system)
         if request.tools:
-            body["tools"] = self._tools(request.tools)
+            body["tools"] = self._marked(request.tools)
         body["messages"] = self._messages(request.messages)
         if request.thinking is not None:
             body["thinking"] = request.thinking
@@ -134,35 +136,18 @@ class AnthropicProvider:
             body["stream"] = True
         return body
 
-    def _system(self, parts: Sequence[str]) -> list[JsonObject]:
-        blocks: list[JsonObject] = [{"type": "text", "text": part} for part in parts]
-        return self._marked(blocks)
-
-    def _tools(self, tools: Sequence[JsonObject]) -> list[JsonObject]:
-        return self._marked(list(tools))
-
     def _messages(self, messages: Sequence[JsonObject]) -> list[JsonObject]:
         """
         Breakpoints on the last two user messages: the last so that the next request finds all of this one, the one
         before since a long turn may lie farther back than the API looks.
         """
-        marked = list(messages)
         if not self.caching:
-            return marked
-        left = 2
-        for position in range(len(marked) - 1, -1, -1):
-            if left == 0:
-                break
-            message = marked[position]
-            if message["role"] == "user" and message["content"]:
-                marked[position] = {**message, "content": self._marked(list(message["content"]))}
-                left -= 1
-        return marked
+            return list(messages)
+        users = [position for position, message in enumerate(messages) if message["role"] == "user"]
+        return [_with_marks(message, position in users[-2:]) for position, message in enumerate(messages)]
 
-    def _marked(self, blocks: list[JsonObject]) -> list[JsonObject]:
-        if self.caching and blocks and "cache_control" not in blocks[-1]:
-            blocks[-1] = {**blocks[-1], "cache_control": _CACHE}
-        return blocks
+    def _marked(self, blocks: Sequence[JsonObject]) -> list[JsonObject]:
+        return _mark(blocks, last=True) if self.caching else list(blocks)
 
     # --- in ---------------------------------------------------------------------------------------
 
@@ -191,13 +176,11 @@ class AnthropicProvider:
             type_name,
             message,
             status=status,
-            retry_after=_retry_after(headers, now) or _reset_after(status, headers, now),
+            retry_after=asked_wait(status, headers, now),
             request_id=request_id,
             should_retry={"true": True, "false": False}.get(wanted),
         )
-        if status == 200:
-            return attrs.evolve(failure, kind=FailureKind.MALFORMED)
-        return failure
+        return attrs.evolve(failure, kind=FailureKind.MALFORMED) if status == 200 and error is None else failure
 
     def _describe(self, status: int, body: bytes) -> str:
         text = _plain(body.decode("utf-8", "replace"))
@@ -207,14 +190,52 @@ class AnthropicProvider:
         return f"the model server answered HTTP {status}{excerpt}"
 
 
+def _with_marks(message: JsonObject, last: bool) -> JsonObject:
+    content = message["content"]
+    if isinstance(content, str):
+        if not last:
+            return message
+        content = [{"type": "text", "text": content}]
+    return {**message, "content": _mark(content, last=last)}
+
+
+def _mark(blocks: Sequence[JsonObject], *, last: bool) -> list[JsonObject]:
+    """
+    The blocks with a breakpoint on the last one, or none at all. Those that came along (a host's own, those of a
+    session that another program wrote) would make more than the API takes.
+    """
+    marked = [_unmarked(block) for block in blocks]
+    if last and marked:
+        marked[-1] = {**marked[-1], "cache_control": blocks[-1].get("cache_control") or _CACHE}
+    return marked
+
+
+def _unmarked(block: JsonObject) -> JsonObject:
+    inner = block.get("content")
+    if isinstance(inner, list) and any(isinstance(part, dict) and "cache_control" in part for part in inner):
+        block = {**block, "content": [_unmarked(part) if isinstance(part, dict) else part for part in inner]}
+    if "cache_control" in block:
+        return {key: value for key, value in block.items() if key != "cache_control"}
+    return block
+
+
 def _check_url(text: str) -> None:
     remedy = "give an address such as http://127.0.0.1:8000"
     try:
         url = httpx.URL(text)
+        host, port = url.host, url.port or 0
     except (httpx.InvalidURL, ValueError) as error:
         raise ConfigError("ANTHROPIC_BASE_URL", f"{text!r} is no address: {error}", remedy) from None
-    if url.scheme not in ("http", "https") or not url.host:
+    if url.scheme not in ("http", "https") or not host or port > _MAX_PORT or re.search(r"\s", text):
         raise ConfigError("ANTHROPIC_BASE_URL", f"{text!r} is no http or https address", remedy)
+    if url.userinfo:
+        raise ConfigError(
+            "ANTHROPIC_BASE_URL",
+            f"the address of {host} holds a name or a password, which logs and errors would show",
+            "put the key into ANTHROPIC_API_KEY or ANTHROPIC_AUTH_TOKEN",
+        )
+    if url.query or url.fragment:
+        raise ConfigError("ANTHROPIC_BASE_URL", f"{text!r} has more behind its path than an API's address has", remedy)
 
 
 def _encode(body: JsonObject) -> bytes:
@@ -222,7 +243,12 @@ def _encode(body: JsonObject) -> bytes:
         return orjson.dumps(body)
     except TypeError:
         # Half surrogate pairs (a tool's file name, a prompt's bytes) can't be encoded; lose the half, not the request.
-        return orjson.dumps(without_surrogates(body))
+        body = without_surrogates(body)
+    try:
+        return orjson.dumps(body)
+    except TypeError:
+        # Numbers over 64 bits or deep nesting (another program's tool schema): the slow encoder knows no such limit.
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def _error_in(body: bytes) -> tuple[str, str] | None:
@@ -237,51 +263,3 @@ def _plain(text: str) -> str:
     if "<" in text:
         text = re.sub(r"(?is)<(script|style).*?</\1>|<[^>]*>", " ", text[:20_000])
     return " ".join(text.split())
-
-
-def _retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Seconds, from milliseconds, seconds or a date; what is none of these, or in the past, says nothing."""
-    wait = _number(headers.get("retry-after-ms"))
-    if wait is not None:
-        return wait / 1000
-    text = headers.get("retry-after", "").strip()
-    wait = _number(text)
-    if wait is None and text:
-        try:
-            moment = parsedate_to_datetime(text)
-        except (TypeError, ValueError):
-            return None
-        wait = _seconds_until(moment, now)
-    return wait
-
-
-def _reset_after(status: int, headers: Mapping[str, str], now: float) -> float | None:
-    """A rate limit without ``retry-after``: until the exhausted allowance is full again."""
-    if status != 429:
-        return None
-    waits: list[float] = []
-    for name, text in headers.items():
-        if name.startswith("anthropic-ratelimit-") and name.endswith("-reset"):
-            if headers.get(name.removesuffix("-reset") + "-remaining", "0").strip() != "0":
-                continue
-            try:
-                moment = datetime.fromisoformat(text.strip())
-            except ValueError:
-                continue
-            wait = _seconds_until(moment, now)
-            if wait is not None:
-                waits.append(wait)
-    return max(waits, default=None)
-
-
-def _seconds_until(moment: datetime, now: float) -> float | None:
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    wait = moment.timestamp() - now
-    return wait if wait > 0 else None
-
-
-def _number(text: Any) -> float | None:
-    if not isinstance(text, str) or not re.fullmatch(r"\s*\d{1,9}(\.\d{1,9})?\s*", text):
-        return None
-    return float(text) or None
