@@ -13,6 +13,8 @@ from collections.abc import Mapping
 import attrs
 import orjson
 
+from .wirejson import mend
+
 __all__ = ["Redactor"]
 
 _NAMES = re.compile(
@@ -90,7 +92,7 @@ class Redactor:
                 inside[once] = name
                 # The text of a call's arguments is JSON within JSON.
                 inside[_in_json(once.decode())] = name
-                plain[value.encode("utf-8", "surrogateescape")] = name
+                plain[value.encode("utf-8", "surrogatepass")] = name
         return cls(_longest_first(inside), _longest_first(plain))
 
     def clean(self, line: bytes) -> bytes:
@@ -151,7 +153,7 @@ def _mark(name: str) -> bytes:
 
 
 def _in_json(value: str) -> bytes:
-    return orjson.dumps(value.encode("utf-8", "replace").decode("utf-8"))[1:-1]
+    return orjson.dumps(mend(value))[1:-1]
 
 
 def _without_shapes(data: bytes) -> bytes:

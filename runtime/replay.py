@@ -204,7 +204,7 @@ class _Builder:
     def _response_end(self, record: ResponseEndRecord) -> None:
         self.out.usage[record.message_id] = (record.model, record.usage)
         response = self.response
-        if response is not None and response.message.message_id == record.message_id:
+        if response is not None and response.message.message_id == record.message_id and not response.over:
             response.over = not record.beside_block
             response.message = attrs.evolve(response.message, stop_reason=record.stop_reason, usage=record.usage)
 
