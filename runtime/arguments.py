@@ -44,6 +44,14 @@ class Options:
     disallowed_tools: tuple[str, ...] = ()
     permission_mode: str | None = None
     max_turns: int | None = None
+    max_budget_usd: float | None = None
+    max_seconds: float | None = None
+    max_repeats: int | None = 10
+    task_budget: int | None = None
+    token_target: int | None = None
+    fallback_models: tuple[str, ...] = ()
+    json_schema: str | None = None
+    unattended: bool = False
     session_id: str | None = None
     add_dirs: tuple[str, ...] = ()
     settings: str | None = None

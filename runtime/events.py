@@ -19,6 +19,7 @@ from .result import Result
 
 __all__ = [
     "AssistantBlock",
+    "ContextCompacted",
     "Event",
     "Heartbeat",
     "InputJsonDelta",
@@ -235,6 +236,16 @@ class ModelChanged(Event):
     old: str
     new: str
     reason: str
+
+
+@attrs.frozen(kw_only=True)
+class ContextCompacted(Event):
+    """A summary took the place of the history; ``trigger`` says why, the counts are of tokens, as far as known."""
+
+    uuid: str
+    trigger: str
+    pre_tokens: int
+    post_tokens: int | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -77,6 +77,32 @@ def _count(flag: str, words: Sequence[str]) -> int:
     return int(text)
 
 
+def _amount(flag: str, words: Sequence[str]) -> float:
+    try:
+        number = float(words[0])
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 1e9:
+        raise ConfigError(flag, f"{words[0]!r} is no number above 0", "correct it, or leave the flag out")
+    return number
+
+
+def _repeats(flag: str, words: Sequence[str]) -> int | None:
+    if words[0].strip() == "0":
+        return None
+    number = _count(flag, words)
+    if number < 2:
+        raise ConfigError(flag, "1 would end each run that repeats nothing", "give 0 (never), or at least 2")
+    return number
+
+
+def _fallbacks(flag: str, words: Sequence[str]) -> tuple[str, ...]:
+    names = _comma_list(flag, words)
+    if not 1 <= len(names) <= 3:
+        raise ConfigError(flag, f"it names {len(names)} models", "name one to three, with commas between them")
+    return names
+
+
 def _choice(choices: Sequence[str]) -> Callable[[str, Sequence[str]], str]:
     def read(flag: str, words: Sequence[str]) -> str:
         if words[0] not in choices:
@@ -164,6 +190,21 @@ FLAGS: Final = (
         read=_bypass,
     ),
     _one("--max-turns", "N", "end after so many model requests", read=_count),
+    _one("--max-budget-usd", "USD", "end before a request once the run has cost this much", read=_amount),
+    _one("--max-seconds", "N", "end after this time, wherever the run stands", read=_amount),
+    _one("--max-repeats", "N", "end after the same calls gave the same results so often (10; 0: never)", read=_repeats),
+    _one("--task-budget", "TOKENS", "what the API is told the whole task may take", read=_count),
+    _one("--token-target", "TOKENS", "output tokens to be spent before the run may end by itself", read=_count),
+    Flag(
+        names=("--fallback-model",),
+        field="fallback_models",
+        help="up to 3 models (comma list) that take over from one that is overloaded or gone",
+        takes="one",
+        word="NAMES",
+        read=_fallbacks,
+    ),
+    _one("--json-schema", "SCHEMA", "JSON Schema (or a file with one) that the answer must fit", read=_text),
+    Flag(names=("--unattended",), field="unattended", help="wait out rate limits and overloads, however long"),
     _one("--session-id", "UUID", "the new session's id (else one is drawn)", read=_name),
     Flag(
         names=("--add-dir",),
@@ -183,8 +224,8 @@ FLAGS: Final = (
 
 LATER: Final = frozenset(
     (
-        *("--fallback-model", "--resume", "-r", "--continue", "-c", "--fork-session", "--mcp-config", "--json-schema"),
-        *("--strict-mcp-config", "--agents", "--agent", "--max-budget-usd", "--task-budget", "--effort", "--betas"),
+        *("--resume", "-r", "--continue", "-c", "--fork-session", "--mcp-config"),
+        *("--strict-mcp-config", "--agents", "--agent", "--effort", "--betas"),
         *("--permission-prompt-tool", "--include-hook-events", "--thinking", "--max-thinking-tokens", "--plugin-dir"),
         *("--replay-user-messages", "--forward-subagent-text", "--append-subagent-system-prompt", "--bare"),
         *("--debug", "-d", "--debug-file", "--prompt-suggestions", "--no-session-persistence"),

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final
 
 import attrs
+import orjson
 import trio
 from rich.console import Console
 
@@ -188,7 +189,10 @@ class _Runner:
         elif result.is_success:
             if self.view is not None:
                 self.view.close()
-            text = printable(result.text) if os.isatty(self._out.fd) else result.text
+            text = result.text
+            if result.structured_output is not None:
+                text = orjson.dumps(result.structured_output, option=orjson.OPT_INDENT_2).decode()
+            text = printable(text) if os.isatty(self._out.fd) else text
             await self._write(self._clean(f"{text.rstrip()}\n").encode())
 
     async def _write(self, data: bytes) -> None:

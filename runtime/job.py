@@ -6,6 +6,7 @@ It reaches up into tools and actors on behalf of `cli`, inside functions.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -20,6 +21,7 @@ from .config import Config
 from .errors import ConfigError
 from .flags import PERMISSION_MODES
 from .journal import journal_path
+from .messages import JsonObject
 from .settings import SOURCES
 
 if TYPE_CHECKING:
@@ -79,6 +81,8 @@ def prepare_job(options: Options, environ: Mapping[str, str]) -> Job:
         sources=SOURCES if options.setting_sources is None else options.setting_sources,
         settings_file=_settings_file(options.settings),
     )
+    if options.unattended:
+        config = attrs.evolve(config, unattended=True)
     terminal = os.isatty(2) and environ.get("TERM", "dumb") != "dumb"
     text = options.output_format == "text"
     return Job(
@@ -108,10 +112,34 @@ def _agent(options: Options, config: Config) -> Agent:
             options.append_system_prompt, options.append_system_prompt_file, "--append-system-prompt-file"
         ),
         max_turns=options.max_turns,
+        max_budget_usd=options.max_budget_usd,
+        max_seconds=options.max_seconds,
+        max_repeats=options.max_repeats,
+        task_budget=options.task_budget,
+        token_target=options.token_target,
+        fallback_models=options.fallback_models,
+        output_schema=None if options.json_schema is None else _schema(options.json_schema),
         permission_mode=_permission_mode(options, config),
         allowed_tools=options.allowed_tools,
         disallowed_tools=options.disallowed_tools,
     )
+
+
+def _schema(text: str) -> JsonObject:
+    """A JSON Schema, as it is or in a file."""
+    thing = "--json-schema"
+    if not text.lstrip().startswith("{"):
+        read = _text(None, text, thing)
+        assert read is not None
+        text, thing = read, f"{thing} {text}"
+    try:
+        schema = json.loads(text)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise ConfigError(thing, f"it is no valid JSON at {where}: {error.msg}", "correct that place") from None
+    if not isinstance(schema, dict):
+        raise ConfigError(thing, "it is no JSON object", "give a JSON Schema")
+    return schema
 
 
 def _model(options: Options, config: Config) -> str:

@@ -17,6 +17,7 @@ import orjson
 
 from .events import (
     AssistantBlock,
+    ContextCompacted,
     Event,
     Heartbeat,
     Lagged,
@@ -91,7 +92,7 @@ class EventLines:
                 return [self._user(event)]
             case RunStarted():
                 return [self._init(event)]
-            case RetryScheduled() | PermissionDenied() | MessageWithdrawn():
+            case RetryScheduled() | PermissionDenied() | MessageWithdrawn() | ContextCompacted():
                 return [self._system(event)]
             case RunEnded():
                 return [result_line(event.result)]
@@ -148,8 +149,13 @@ class EventLines:
             plugins=[],
         )
 
-    def _system(self, event: RetryScheduled | PermissionDenied | MessageWithdrawn) -> JsonObject:
+    def _system(self, event: RetryScheduled | PermissionDenied | MessageWithdrawn | ContextCompacted) -> JsonObject:
         match event:
+            case ContextCompacted():
+                metadata = {"trigger": event.trigger, "pre_tokens": event.pre_tokens}
+                return self._line(
+                    event, event.uuid, type="system", subtype="compact_boundary", compact_metadata=metadata
+                )
             case RetryScheduled():
                 return self._line(
                     event,
@@ -211,6 +217,8 @@ def result_line(result: Result) -> JsonObject:
         "duration_api_ms": round(result.duration_api * 1000),
         "num_turns": result.num_turns,
     }
+    if result.structured_output is not None:
+        line["structured_output"] = result.structured_output
     if result.subtype == "success":
         line["result"] = result.text
     line |= {

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import attrs
 
-from .actions import Action, Compact, Publish, Transition
-from .events import ModelChanged, Notice
+from .actions import Action, Compact, Publish, Transition, Write
+from .events import ContextCompacted, ModelChanged, Notice
 from .model import FailureKind, ModelFailure
 from .observations import Compacted, CompactFailed, CompactLevel
+from .rerecord import rerecord
 from .result import TerminalReason
 from .state import ContinueReason, LoopState, Phase, Turn
 from .steps import ask_model, finish, go_on, withdraw
@@ -89,26 +90,34 @@ def _compact(state: LoopState, failure: ModelFailure, level: CompactLevel) -> Tr
 
 def compacted(state: LoopState, observation: Compacted) -> Transition:
     """Room was made: transitions collapse_drain_retry and reactive_compact_retry."""
+    data = {"trigger": observation.level, "preTokens": state.context_tokens}
+    messages, records = rerecord(observation.messages, run_id=state.run_id, number=state.turn.request, data=data)
+    told = (
+        Write(records),
+        Publish(ContextCompacted(uuid=messages[0].uuid, trigger=observation.level, pre_tokens=state.context_tokens)),
+    )
     if observation.level == "drain":
         return go_on(
             attrs.evolve(
                 state,
-                messages=observation.messages,
+                messages=messages,
                 staged_collapses=0,
                 withheld=None,
                 transition=ContinueReason.COLLAPSE_DRAIN_RETRY,
-            )
+            ),
+            *told,
         )
     return go_on(
         attrs.evolve(
             state,
-            messages=observation.messages,
+            messages=messages,
             has_attempted_reactive_compact=True,
             withheld=None,
             compaction=attrs.evolve(state.compaction, last_turn=state.turn_count, failures=0),
             task_budget_remaining=remaining_task_budget(state),
             transition=ContinueReason.REACTIVE_COMPACT_RETRY,
-        )
+        ),
+        *told,
     )
 
 

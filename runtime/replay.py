@@ -28,6 +28,7 @@ from .records import (
     UserRecord,
     WithdrawRecord,
 )
+from .rerecord import BOUNDARY
 from .transcript import records_from_line
 from .wirejson import parse_object, without_surrogates
 
@@ -171,6 +172,8 @@ class _Builder:
             case WithdrawRecord():
                 self._withdraw(record)
             case SystemRecord():
+                if record.subtype == BOUNDARY:
+                    self._begin_anew()
                 self._add(SystemMessage(uuid=record.uuid, subtype=record.subtype, text=record.text, data=_data(record)))
             case RunStartRecord() | RunEndRecord():
                 self._close()
@@ -179,6 +182,12 @@ class _Builder:
         self._close()
         self.out.messages = tuple(self.messages)
         return self.out
+
+    def _begin_anew(self) -> None:
+        """What is behind a boundary takes the place of all that came before it."""
+        self.response = None
+        self.waiting = []
+        self.messages = []
 
     def _add(self, message: Message) -> None:
         if self.response is not None and self.response.open_calls:

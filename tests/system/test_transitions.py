@@ -52,7 +52,7 @@ def summary(log: list[str] | None = None, *, fails: bool = False) -> Any:
 async def test_reactive_compact_retry(tmp_path: Path, autojump_clock: MockClock) -> None:
     log: list[str] = []
     model = ScriptedModel([DONE], faults={1: TOO_LONG})
-    async with stage(tmp_path, model, deps=deps(autocompact=summary(log)), check_replay=False) as on:
+    async with stage(tmp_path, model, deps=deps(autocompact=summary(log))) as on:
         result = await on.run()
         assert result.is_success
         assert ["reactive: prompt_too_long"] == log
@@ -69,7 +69,7 @@ async def test_prompt_too_long_after_one_compaction_that_was_not_enough(
 ) -> None:
     log: list[str] = []
     model = ScriptedModel([DONE], faults=lambda number, request: TOO_LONG)
-    async with stage(tmp_path, model, deps=deps(autocompact=summary(log)), check_replay=False) as on:
+    async with stage(tmp_path, model, deps=deps(autocompact=summary(log))) as on:
         result = await on.run()
         assert TerminalReason.PROMPT_TOO_LONG is result.terminal_reason
         assert 1 == len(log)
@@ -92,7 +92,7 @@ async def test_prompt_too_long_when_no_room_can_be_made(
 async def test_a_request_that_is_too_large_is_compacted(tmp_path: Path, autojump_clock: MockClock) -> None:
     log: list[str] = []
     model = ScriptedModel([DONE], faults={1: Fault.status(413)})
-    async with stage(tmp_path, model, deps=deps(autocompact=summary(log)), check_replay=False) as on:
+    async with stage(tmp_path, model, deps=deps(autocompact=summary(log))) as on:
         assert (await on.run()).is_success
         assert ["reactive: request_too_large"] == log
 
@@ -100,14 +100,14 @@ async def test_a_request_that_is_too_large_is_compacted(tmp_path: Path, autojump
 async def test_a_media_error_goes_straight_to_compaction(tmp_path: Path, autojump_clock: MockClock) -> None:
     log: list[str] = []
     model = ScriptedModel([DONE], faults={1: BAD_IMAGE})
-    async with stage(tmp_path, model, deps=deps(autocompact=summary(log)), check_replay=False) as on:
+    async with stage(tmp_path, model, deps=deps(autocompact=summary(log))) as on:
         assert (await on.run()).is_success
         assert ["reactive: media_error"] == log
 
 
 async def test_image_error_when_compaction_does_not_help(tmp_path: Path, autojump_clock: MockClock) -> None:
     model = ScriptedModel([DONE], faults=lambda number, request: BAD_IMAGE)
-    async with stage(tmp_path, model, deps=deps(autocompact=summary()), check_replay=False) as on:
+    async with stage(tmp_path, model, deps=deps(autocompact=summary())) as on:
         assert TerminalReason.IMAGE_ERROR is (await on.run()).terminal_reason
         assert 2 == len(model.requests)
 
@@ -124,7 +124,7 @@ async def test_a_context_overflow_that_cannot_shrink_is_compacted(tmp_path: Path
     log: list[str] = []
     message = "input length and `max_tokens` exceed context limit: 199000 + 8000 > 200000, decrease input length"
     model = ScriptedModel([DONE], faults={1: Fault.status(400, type="invalid_request_error", message=message)})
-    async with stage(tmp_path, model, deps=deps(autocompact=summary(log)), check_replay=False) as on:
+    async with stage(tmp_path, model, deps=deps(autocompact=summary(log))) as on:
         assert (await on.run()).is_success
         assert ["reactive: context_overflow"] == log
 
@@ -153,9 +153,7 @@ async def test_an_abort_reaches_a_compaction(tmp_path: Path, autojump_clock: Moc
 async def test_the_task_budget_is_what_a_compaction_leaves_of_it(tmp_path: Path, autojump_clock: MockClock) -> None:
     first = Turn(tool("Probe", {"name": "a"}), usage={"input_tokens": 30_000, "output_tokens": 2_000})
     model = ScriptedModel([first, DONE], faults={2: TOO_LONG})
-    async with stage(
-        tmp_path, model, Probe(), deps=deps(autocompact=summary()), check_replay=False, task_budget=100_000
-    ) as on:
+    async with stage(tmp_path, model, Probe(), deps=deps(autocompact=summary()), task_budget=100_000) as on:
         await on.run()
     budgets = [request.body["output_config"]["task_budget"] for request in model.requests]
     assert [None, None, 68_000] == [budget.get("remaining") for budget in budgets]
