@@ -98,7 +98,7 @@ class AnthropicProvider:
         """
         base = config.base_url or DEFAULT_BASE_URL
         _check_url(base)
-        if config.base_url is None and not (config.api_key or config.auth_token):
+        if not config.base_url and not (config.api_key or config.auth_token):
             raise ConfigError(
                 "ANTHROPIC_API_KEY",
                 "no key for the model API is set",

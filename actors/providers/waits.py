@@ -31,6 +31,8 @@ def _retry_after(headers: Mapping[str, str], now: float) -> float | None:
     if wait is not None:
         return wait / 1000
     text = headers.get("retry-after", "").strip()
+    if len(text) >= _UNIX_DIGITS and text.isdecimal():
+        return _until(text, now)
     wait = _number(text)
     if wait is None and text:
         try:
@@ -48,11 +50,18 @@ def _reset_after(status: int, headers: Mapping[str, str], now: float) -> float |
     waits: list[float] = []
     for name, text in headers.items():
         if name.startswith("anthropic-ratelimit-") and name.endswith("-reset"):
-            exhausted = headers.get(name.removesuffix("-reset") + "-remaining", "0").strip() == "0"
-            wait = _until(text.strip(), now) if exhausted else None
+            wait = _until(text.strip(), now) if _is_exhausted(name.removesuffix("-reset"), headers) else None
             if wait is not None:
                 waits.append(wait)
     return max(waits, default=None)
+
+
+def _is_exhausted(allowance: str, headers: Mapping[str, str]) -> bool:
+    """Each allowance tells what remains of it, or a status; the longest of several may have plenty left."""
+    remaining = headers.get(f"{allowance}-remaining")
+    if remaining is not None:
+        return remaining.strip() == "0"
+    return headers.get(f"{allowance}-status", "rejected").strip() == "rejected"
 
 
 def _until(text: str, now: float) -> float | None:
@@ -73,7 +82,7 @@ def _seconds_until(moment: datetime, now: float) -> float | None:
     return wait if wait > 0 else None
 
 
-def _number(text: Any) -> float | None:
-    if not isinstance(text, str) or not re.fullmatch(r"\s*[0-9]{1,12}(\.[0-9]{1,9})?\s*", text):
+def _number(text: str | None) -> float | None:
+    if text is None or not re.fullmatch(r"\s*[0-9]{1,12}(\.[0-9]{1,9})?\s*", text):
         return None
     return float(text) or None
