@@ -90,6 +90,7 @@ class Recorder:
         self._redactor = redactor
         self._now = now
         self._writer = LineWriter(session_id=session_id, cwd=str(cwd), version=_version(), parent=parent)
+        self._owed: list[Append] = []
         self._hole = False
         """Something was not written, so nothing may be written after it."""
         self.status = Status()
@@ -119,27 +120,25 @@ class Recorder:
                         with trio.move_on_after(LAST_WRITE_LIMIT, shield=True):
                             await self._take(journal, self._inbox.drain())
                 finally:
+                    for append in self._owed:
+                        if append.reply is not None:
+                            append.reply.close()
                     journal.close()
 
     async def _take(self, journal: JournalFile, batch: Sequence[Append]) -> None:
-        try:
-            self._append(journal, batch)
-            if any(map(self._waits_for_disk, batch)):
-                await self._sync(journal)
-                _answer(filter(self._waits_for_disk, batch))
-        finally:
-            for append in batch:
-                if append.reply is not None:
-                    append.reply.close()
-
-    def _append(self, journal: JournalFile, batch: Sequence[Append]) -> None:
-        """Write; answer those who wait for no more than that."""
+        """Cancelled: the batch is written; who waits for the disk is still owed an answer."""
+        self._owed += batch
         self._hole = True
         lines = self._lines(batch)
         if lines:
             journal.append(lines)
         self._hole = False
         _answer(append for append in batch if not self._waits_for_disk(append))
+        self._owed = [append for append in self._owed if self._waits_for_disk(append)]
+        if self._owed:
+            await self._sync(journal)
+            _answer(self._owed)
+            self._owed = []
 
     def _waits_for_disk(self, append: Append) -> bool:
         match self._durability:
@@ -173,8 +172,8 @@ class Recorder:
         journal.append(self._writer.line(SystemRecord(uuid=uuid, subtype="journal_repaired", text=text), now))
 
 
-def _answer(batch: Iterable[Append]) -> None:
-    for append in batch:
+def _answer(done: Iterable[Append]) -> None:
+    for append in done:
         if append.reply is not None:
             append.reply.put(None)
 

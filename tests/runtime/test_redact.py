@@ -95,6 +95,7 @@ def test_base64_is_never_touched(shift: int, key: str) -> None:
     assert line == NOTHING.clean(line)
 
 
+@pytest.mark.slow
 @given(st.binary(min_size=200, max_size=2000))
 def test_random_signatures_stay_as_they_are(data: bytes) -> None:
     redactor = Redactor.for_environment({"MY_TOKEN": "aB3dE5gH7jK9"})
@@ -187,6 +188,7 @@ def test_an_escape_is_never_torn(secret: str) -> None:
 SECRETS = st.text(st.sampled_from('abnu01\\"\n{}:,é'), min_size=8, max_size=10)
 
 
+@pytest.mark.slow
 @given(SECRETS, st.lists(SECRETS | st.text(st.sampled_from('abnu01\\"\n\x00é'), max_size=12), max_size=4))
 def test_a_cleaned_line_is_json_and_cleaning_it_again_changes_nothing(secret: str, texts: list[str]) -> None:
     redactor = Redactor.for_environment({"A_KEY": secret})

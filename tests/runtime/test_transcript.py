@@ -143,6 +143,7 @@ def test_a_record_survives_its_line(record: Record) -> None:
     assert (record,) == round_trip(record)
 
 
+@pytest.mark.slow
 @given(RECORDS)
 def test_a_record_is_one_line(record: Record) -> None:
     data = writer().line(record, NOW)
