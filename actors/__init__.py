@@ -2,8 +2,8 @@
 
 from .agent import Agent
 from .call import CanUseTool
-from .dependencies import Dependencies
-from .hooks import StopContext, StopDecision, StopHook
+from .dependencies import Dependencies, Prepared
+from .hooks import StopContext, StopDecision, StopHook, ToolCall, ToolDecision, ToolHook
 from .run import Run
 from .session import Session, open_session, run_agent
 
@@ -11,11 +11,15 @@ __all__ = [
     "Agent",
     "CanUseTool",
     "Dependencies",
+    "Prepared",
     "Run",
     "Session",
     "StopContext",
     "StopDecision",
     "StopHook",
+    "ToolCall",
+    "ToolDecision",
+    "ToolHook",
     "open_session",
     "run_agent",
 ]

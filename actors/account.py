@@ -36,6 +36,7 @@ class Account:
     """This run's."""
     session_ledger: Ledger
     denials: list[Denial] = attrs.field(factory=list)
+    deferred: list[Denial] = attrs.field(factory=list)
     started: float = attrs.field(factory=trio.current_time)
     _api_time: float = 0.0
     _request_started: float | None = None
@@ -91,6 +92,7 @@ class Account:
             model_usage=self.ledger.by_model,
             cost_usd=self.ledger.cost_usd,
             permission_denials=tuple(self.denials),
+            deferred=tuple(self.deferred),
             errors=errors,
             structured_output=_structured_output(messages) if subtype == "success" else None,
             api_error_status=failure.status if failure is not None else None,

@@ -10,7 +10,7 @@ from atrio.runtime.messages import JsonObject
 from atrio.runtime.tool import Tool
 from atrio.tools.permissions import PermissionMode
 
-from .hooks import StopHook
+from .hooks import StopHook, ToolHook
 
 __all__ = ["Agent"]
 
@@ -40,6 +40,7 @@ class Agent:
         max_seconds: a run ends after this time, wherever it stands.
         output_schema: a JSON Schema; the run ends with an answer that fits it (`Result.structured_output`).
         stop_hooks: asked when the model thinks it is done.
+        tool_hooks: asked before and after each tool call.
         token_target: output tokens to be spent before a run may end by itself.
         task_budget: tokens that the API is told the whole task may take; it paces itself.
         max_repeats: the same calls with the same results so many times in a row end the run; None: never.
@@ -64,6 +65,7 @@ class Agent:
     max_seconds: float | None = attrs.field(default=None, validator=_ABOVE_0)
     output_schema: JsonObject | None = None
     stop_hooks: Sequence[StopHook] = attrs.field(default=(), converter=tuple[StopHook, ...])
+    tool_hooks: Sequence[ToolHook] = attrs.field(default=(), converter=tuple[ToolHook, ...])
     token_target: int | None = attrs.field(default=None, validator=_AT_LEAST_1)
     task_budget: int | None = attrs.field(default=None, validator=_AT_LEAST_1)
     max_repeats: int | None = attrs.field(default=10)

@@ -177,6 +177,7 @@ class Parts:
             context=lambda call_id, progress: self._context(run_id, call_id, progress),
             recorder=self.recorder,
             loop=loop,
+            hooks=self.agent.tool_hooks,
             start_record=lambda block, tool: ToolStartRecord(
                 uuid=derive_id(run_id, "start", block.id), call_id=block.id, name=tool.name, idempotent=tool.idempotent
             ),

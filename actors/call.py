@@ -7,7 +7,7 @@ cancellation passes through. `CallPipeline.prepare` is the part that the executo
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -23,6 +23,7 @@ from atrio.runtime.tool import Progress, Tool, ToolContext, ToolOutput
 from atrio.tools.permissions import Behavior, Decision
 from atrio.tools.registry import Toolbox
 
+from .hooks import ToolCall, ToolDecision, ToolHook, ask_tool_hooks
 from .protocol import CallDone, CallStarted, LoopInput
 from .recorder import Append, write_and_wait
 
@@ -72,6 +73,7 @@ class CallPipeline:
     recorder: Address[Append]
     loop: Address[LoopInput]
     start_record: Callable[[ToolUseBlock, Tool], ToolStartRecord]
+    hooks: Sequence[ToolHook] = ()
 
     def prepare(self, block: ToolUseBlock) -> Prepared:
         """Look up and parse. Never raises for what a model can write."""
@@ -101,28 +103,63 @@ class CallPipeline:
         ctx = self.context(block.id, progress)
         try:
             await tool.check(call.input, ctx)
-            denial = await self._refuse(tool, call, ctx)
+            call, said = await self._ask_hooks_before(call, tool, ctx, progress)
+            if said.deny is None and said.defer:
+                return Performed(done=_deferred(call.block, said, started))
+            denial = await self._refuse(tool, call, ctx, said)
             if denial is not None:
-                return Performed(done=_denied(block, denial, started))
-            await self._record_start(tool, block)
+                return Performed(done=attrs.evolve(_denied(call.block, denial, started), stop_loop=said.stop))
+            await self._record_start(tool, call.block)
             output = await _run(tool, call.input, ctx)
-            content = await self._fit(tool, block, output, ctx)
+            content = await self._fit(tool, call.block, output, ctx)
         except ToolError as error:
             return Performed(done=_failed(block, error.message_for_model, started))
         except Exception as error:
             return Performed(done=_failed(block, _defect(tool.name, error), started))
+        result = attrs.evolve(content, is_error=output.is_error)
+        stop = await self._ask_hooks_after(call, ctx, result, progress)
         done = CallDone(
             call_id=block.id,
-            result=attrs.evolve(content, is_error=output.is_error),
+            result=result,
             details=output.details,
             duration=trio.current_time() - started,
+            stop_loop=said.stop or stop,
         )
         return Performed(done=done, cancel_siblings=output.cancel_siblings)
 
-    async def _refuse(self, tool: Tool, call: Prepared, ctx: ToolContext) -> Denial | None:
+    async def _ask_hooks_before(
+        self, call: Prepared, tool: Tool, ctx: ToolContext, progress: Progress
+    ) -> tuple[Prepared, ToolDecision]:
+        """What the hooks say, and the call as they want it."""
+        if not self.hooks:
+            return call, ToolDecision()
+        shown = _shown(call, ctx)
+        said, problems = await ask_tool_hooks(self.hooks, lambda hook: hook.before(shown))
+        for problem in problems:
+            progress(problem)
+        if said.input is not None:
+            block = attrs.evolve(call.block, input=said.input)
+            call = attrs.evolve(call, block=block, input=tool.parse(said.input))
+            await tool.check(call.input, ctx)
+        return call, said
+
+    async def _ask_hooks_after(
+        self, call: Prepared, ctx: ToolContext, result: ToolResultBlock, progress: Progress
+    ) -> str | None:
+        if not self.hooks:
+            return None
+        shown = _shown(call, ctx)
+        said, problems = await ask_tool_hooks(self.hooks, lambda hook: hook.after(shown, result))
+        for problem in problems:
+            progress(problem)
+        return said.stop
+
+    async def _refuse(self, tool: Tool, call: Prepared, ctx: ToolContext, said: ToolDecision) -> Denial | None:
         decision = self.decide(tool, call.input, ctx)
         reason: str | None = decision.reason
-        if decision.behavior is Behavior.ALLOW:
+        if said.deny is not None:
+            decision, reason = Decision(Behavior.DENY, said.deny), said.deny
+        if decision.behavior is Behavior.ALLOW or (decision.behavior is Behavior.ASK and said.allow):
             return None
         if decision.behavior is Behavior.ASK:
             reason = await self._ask(tool, call, ctx)
@@ -222,3 +259,14 @@ def _failed(block: ToolUseBlock, text: str, started: float) -> CallDone:
 def _denied(block: ToolUseBlock, denial: Denial, started: float) -> CallDone:
     text = f"Permission to use {denial.tool_name} was denied: {denial.reason}. Don't try to get around this."
     return attrs.evolve(_failed(block, text, started), denial=denial)
+
+
+def _deferred(block: ToolUseBlock, said: ToolDecision, started: float) -> CallDone:
+    text = "The call was put off: it did not run, and its outcome will be told later."
+    call = Denial(tool_name=block.name, tool_use_id=block.id, tool_input=block.input, reason="put off by a hook")
+    return attrs.evolve(_failed(block, text, started), deferred=call, stop_loop=said.stop)
+
+
+def _shown(call: Prepared, ctx: ToolContext) -> ToolCall:
+    block = call.block
+    return ToolCall(session_id=ctx.session_id, run_id=ctx.run_id, call_id=block.id, name=block.name, input=block.input)

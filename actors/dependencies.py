@@ -14,7 +14,7 @@ from atrio.runtime.messages import Message
 from atrio.runtime.model import ModelFailure
 from atrio.runtime.observations import CompactLevel
 
-__all__ = ["CompactHistory", "Dependencies"]
+__all__ = ["CompactHistory", "Dependencies", "Prepared"]
 
 
 CompactHistory: TypeAlias = Callable[[tuple[Message, ...], CompactLevel, ModelFailure], Awaitable[tuple[Message, ...]]]
@@ -22,10 +22,6 @@ CompactHistory: TypeAlias = Callable[[tuple[Message, ...], CompactLevel, ModelFa
 Makes room in a history that the model refused, and returns what takes its place: a valid history whose last message
 is the user's. An exception says that no room could be made.
 """
-
-
-async def _as_it_is(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    return messages
 
 
 def _new_id() -> str:
@@ -37,17 +33,33 @@ def _now() -> datetime:
 
 
 @attrs.frozen(kw_only=True)
+class Prepared:
+    """
+    A history made ready for a request: the history itself, what the model is to see of it (None: all), and how much
+    of it could be collapsed if there were no room.
+    """
+
+    messages: tuple[Message, ...]
+    view: tuple[Message, ...] | None = None
+    staged_collapses: int = 0
+
+
+async def _as_it_is(messages: tuple[Message, ...]) -> Prepared:
+    return Prepared(messages=messages)
+
+
+@attrs.frozen(kw_only=True)
 class Dependencies:
     """
     Args:
-        prepare: the context pipeline, run before each model request.
+        prepare: the context pipeline, run before each model request. It may raise `ContextExhausted`.
         autocompact: called when the model refuses a history as too long; None: then the run ends.
         new_id: makes session, run and message ids (UUIDs).
         now: the wall clock, for time stamps and dates.
         jitter: numbers in [0, 1) that spread retries.
     """
 
-    prepare: Callable[[tuple[Message, ...]], Awaitable[tuple[Message, ...]]] = _as_it_is
+    prepare: Callable[[tuple[Message, ...]], Awaitable[Prepared]] = _as_it_is
     autocompact: CompactHistory | None = None
     new_id: Callable[[], str] = _new_id
     now: Callable[[], datetime] = _now

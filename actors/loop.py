@@ -29,7 +29,7 @@ from atrio.runtime.actions import (
 from atrio.runtime.actor import Status
 from atrio.runtime.border import admit_block
 from atrio.runtime.decide import decide
-from atrio.runtime.errors import InvariantError, JournalError, PeerGone, ReplyDropped
+from atrio.runtime.errors import ContextExhausted, InvariantError, JournalError, PeerGone, ReplyDropped
 from atrio.runtime.events import (
     Event,
     Heartbeat,
@@ -75,7 +75,7 @@ from atrio.runtime.observations import (
     TimeExpired,
 )
 from atrio.runtime.records import Record, RunEndRecord
-from atrio.runtime.result import Result
+from atrio.runtime.result import Result, TerminalReason
 from atrio.runtime.state import LoopState, Phase, assistant_message, derive_id
 
 from .account import Account
@@ -308,6 +308,8 @@ class Loop:
             self._account.response(turn.message_id, turn.model or self._state.model, turn.usage)
 
     async def _call_done(self, item: CallDone) -> None:
+        if item.deferred is not None:
+            self._account.deferred.append(item.deferred)
         if item.denial is not None:
             self._account.denials.append(item.denial)
             self._publish(
@@ -319,7 +321,14 @@ class Loop:
                 )
             )
         await self._observe(
-            CallEnded(call_id=item.call_id, result=item.result, details=item.details, duration=item.duration)
+            CallEnded(
+                call_id=item.call_id,
+                result=item.result,
+                details=item.details,
+                duration=item.duration,
+                stop_loop=item.stop_loop,
+                deferred=item.deferred is not None,
+            )
         )
 
     async def _restarted(self, item: ModelCallRestarted) -> None:
@@ -420,11 +429,21 @@ class Loop:
 
     async def _prepare(self) -> None:
         try:
-            messages = await self._deps.prepare(self._state.messages)
+            ready = await self._deps.prepare(self._state.messages)
+        except ContextExhausted as error:
+            await self._observe(SetupFailed(error=str(error), reason=TerminalReason(error.kind)))
+            return
         except Exception as error:
             await self._observe(SetupFailed(error=f"preparing the turn failed: {type(error).__name__}: {error}"))
             return
-        await self._observe(ContextReady(messages=messages, spent_usd=self._account.ledger.cost_usd))
+        await self._observe(
+            ContextReady(
+                messages=ready.messages,
+                view=ready.view,
+                staged_collapses=ready.staged_collapses,
+                spent_usd=self._account.ledger.cost_usd,
+            )
+        )
 
     async def _compact(self, action: Compact) -> None:
         if self._deps.autocompact is None:
@@ -462,7 +481,7 @@ class Loop:
         # What the model is about to see must be recorded before it sees it.
         await self._write((), sync=True)
         request = self._requests.build(
-            self._state.messages,
+            self._state.view if self._state.view is not None else self._state.messages,
             model=action.model,
             max_tokens=action.max_tokens,
             task_budget_remaining=action.task_budget_remaining,

@@ -116,6 +116,10 @@ class CallDone:
     details: Any = None
     duration: float = 0.0
     denial: Denial | None = None
+    stop_loop: str | None = None
+    """Why a hook wants the run to end after this turn's calls."""
+    deferred: Denial | None = None
+    """The call, if a hook put it off."""
 
 
 @attrs.frozen(kw_only=True)

@@ -78,6 +78,8 @@ def _stop_after_tools(state: LoopState) -> Transition | None:
     if stop is not None:
         note = Publish(Notice(level="info", source="hook", text=stop))
         return finish(state, TerminalReason.HOOK_STOPPED).prefixed(note)
+    if any(call.deferred for call in state.turn.calls):
+        return finish(state, TerminalReason.TOOL_DEFERRED)
     answers = [call for call in state.turn.calls if limits.wants_structured_output and _is_answer(call)]
     if any(call.result is not None and not call.result.is_error for call in answers):
         return finish(state, TerminalReason.COMPLETED)

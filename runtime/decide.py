@@ -106,7 +106,14 @@ def _accept(state: LoopState, observation: InputAccepted) -> Transition:
 
 def _request(state: LoopState, observation: ContextReady) -> Transition:
     turn = Turn(request=state.turn.request + 1)
-    state = attrs.evolve(state, phase=Phase.STREAM, turn=turn, messages=observation.messages)
+    state = attrs.evolve(
+        state,
+        phase=Phase.STREAM,
+        turn=turn,
+        messages=observation.messages,
+        view=observation.view,
+        staged_collapses=observation.staged_collapses,
+    )
     budget = state.limits.max_budget_usd
     if budget is None or (observation.spent_usd is not None and observation.spent_usd < budget):
         return Transition(state, ask_model(state))
@@ -118,7 +125,7 @@ def _request(state: LoopState, observation: ContextReady) -> Transition:
 
 
 def _setup_failed(state: LoopState, observation: SetupFailed) -> Transition:
-    return finish(state, TerminalReason.TURN_SETUP_FAILED, errors=(observation.error,))
+    return finish(state, observation.reason, errors=(observation.error,))
 
 
 # --- while the response comes ---------------------------------------------------------------------
@@ -207,7 +214,11 @@ def _call_ended(state: LoopState, observation: CallEnded) -> Transition:
     if position is None:
         raise InvariantError(f"a result for {observation.call_id}, which is no open call of this turn")
     call = attrs.evolve(
-        calls[position], result=observation.result, details=observation.details, stop_loop=observation.stop_loop
+        calls[position],
+        result=observation.result,
+        details=observation.details,
+        stop_loop=observation.stop_loop,
+        deferred=observation.deferred,
     )
     turn = attrs.evolve(state.turn, calls=(*calls[:position], call, *calls[position + 1 :]))
     state = attrs.evolve(state, turn=turn)

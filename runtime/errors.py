@@ -15,6 +15,7 @@ __all__ = [
     "AtrioError",
     "ChildRejected",
     "ConfigError",
+    "ContextExhausted",
     "EventTooLarge",
     "InvalidToolInput",
     "InvariantError",
@@ -252,6 +253,20 @@ class JournalLocked(JournalError):
 
     def __str__(self) -> str:
         return f"session journal {self.path} is in use by {self.owner}; end that process, or fork the session"
+
+
+@attrs.define(eq=False, slots=False)
+class ContextExhausted(AtrioError):
+    """
+    No request can be made that fits the model's window. ``kind`` is the terminal reason: ``blocking_limit`` (too full
+    and nothing may make room) or ``rapid_refill_breaker`` (the room is full again as soon as it is made).
+    """
+
+    kind: str
+    detail: str
+
+    def __str__(self) -> str:
+        return self.detail
 
 
 class ProtocolError(AtrioError):

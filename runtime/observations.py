@@ -8,6 +8,7 @@ import attrs
 
 from .messages import Block, Message, StopReason, ToolResultBlock, Usage, UserMessage
 from .model import IncompleteBlock, ModelFailure
+from .result import TerminalReason
 from .state import Phase
 
 __all__ = [
@@ -44,6 +45,9 @@ class ContextReady:
     """Context preprocessing is done; ``messages`` is the history it left."""
 
     messages: tuple[Message, ...]
+    view: tuple[Message, ...] | None = None
+    """What the model is to see of them; None: all."""
+    staged_collapses: int = 0
     spent_usd: float | None = 0.0
     """What the run has cost so far; None: a price is unknown."""
 
@@ -53,6 +57,7 @@ class SetupFailed:
     """The turn could not be prepared (prompt builder, context pipeline)."""
 
     error: str
+    reason: TerminalReason = TerminalReason.TURN_SETUP_FAILED
 
 
 @attrs.frozen(kw_only=True)
@@ -106,6 +111,8 @@ class CallEnded:
     details: Any = None
     duration: float = 0.0
     stop_loop: str | None = None
+    deferred: bool = False
+    """A hook put the call off: the run ends, somebody else answers it."""
 
 
 @attrs.frozen(kw_only=True)

@@ -91,6 +91,8 @@ class Result:
     permission_denials: tuple[Denial, ...] = ()
     errors: tuple[str, ...] = ()
     api_error_status: int | None = None
+    deferred: tuple[Denial, ...] = ()
+    """Calls that a hook put off, for somebody else to answer."""
     structured_output: Any = None
     """The answer that fits the agent's output schema, if there is one."""
     error_kind: str | None = None

@@ -125,6 +125,7 @@ class Call:
     details: Any = None
     stop_loop: str | None = None
     """Why the loop shall end after this call, if a hook wants that."""
+    deferred: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -216,6 +217,8 @@ class LoopState:
     """Responses in a row that broke off after a text."""
     pauses: int = 0
     """Responses in a row that ended with pause_turn."""
+    view: tuple[Message, ...] | None = None
+    """What the model sees of the messages, where that is not all."""
     queued: tuple[UserMessage, ...] = ()
     """Messages that came while the run was busy; they join at the next phase 6."""
     terminal: TerminalReason | None = None

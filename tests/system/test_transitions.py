@@ -10,12 +10,12 @@ import trio
 from tests.support.agents import Probe, sleeping, stage
 from trio.testing import MockClock
 
-from atrio.actors import Dependencies, StopContext, StopDecision
+from atrio.actors import Dependencies, Prepared, StopContext, StopDecision, ToolCall, ToolDecision, ToolHook
 from atrio.actors.testing import Fault, ScriptedModel, Turn, text, thinking, tool
 from atrio.runtime import notes
-from atrio.runtime.errors import ConfigError
+from atrio.runtime.errors import ConfigError, ContextExhausted
 from atrio.runtime.events import Heartbeat, MessageWithdrawn, ModelChanged, Notice, RequestStarted, TurnEnded
-from atrio.runtime.messages import Message, TextBlock, UserMessage
+from atrio.runtime.messages import Message, TextBlock, ToolResultBlock, UserMessage
 from atrio.runtime.model import ModelFailure
 from atrio.runtime.result import TerminalReason
 
@@ -159,6 +159,56 @@ async def test_the_task_budget_is_what_a_compaction_leaves_of_it(tmp_path: Path,
     assert [None, None, 68_000] == [budget.get("remaining") for budget in budgets]
     assert {100_000} == {budget["total"] for budget in budgets}
     assert "task-budgets" in model.requests[0].headers["anthropic-beta"]
+
+
+async def test_collapse_drain_retry(tmp_path: Path, autojump_clock: MockClock) -> None:
+    log: list[str] = []
+
+    async def prepare(messages: tuple[Message, ...]) -> Prepared:
+        return Prepared(messages=messages, staged_collapses=0 if log else 2)
+
+    model = ScriptedModel([DONE], faults={1: TOO_LONG})
+    async with stage(tmp_path, model, deps=deps(prepare=prepare, autocompact=summary(log))) as on:
+        assert (await on.run()).is_success
+        assert ["drain: prompt_too_long"] == log
+        assert ["collapse_drain_retry"] == [event.transition for event in on.of(TurnEnded)]
+
+
+async def test_a_drain_that_was_not_enough_is_followed_by_a_compaction(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    log: list[str] = []
+
+    async def prepare(messages: tuple[Message, ...]) -> Prepared:
+        return Prepared(messages=messages, staged_collapses=2)
+
+    model = ScriptedModel([DONE], faults={1: TOO_LONG, 2: TOO_LONG})
+    async with stage(tmp_path, model, deps=deps(prepare=prepare, autocompact=summary(log))) as on:
+        assert (await on.run()).is_success
+        assert ["drain: prompt_too_long", "reactive: prompt_too_long"] == log
+
+
+async def test_what_the_model_sees_may_be_less_than_the_history(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async def prepare(messages: tuple[Message, ...]) -> Prepared:
+        return Prepared(messages=messages, view=messages[-1:])
+
+    model = ScriptedModel([Turn(text("one")), Turn(text("two"))])
+    async with stage(tmp_path, model, deps=deps(prepare=prepare)) as on:
+        await on.run("first")
+        await on.run("second")
+        assert [1, 1] == [len(request.messages) for request in model.requests]
+        assert ["first", "second"] == on.prompts()
+
+
+@pytest.mark.parametrize("kind", ["blocking_limit", "rapid_refill_breaker"])
+async def test_a_context_that_cannot_be_made_to_fit(tmp_path: Path, autojump_clock: MockClock, kind: str) -> None:
+    async def prepare(messages: tuple[Message, ...]) -> Prepared:
+        raise ContextExhausted(kind, "no room is left")
+
+    async with stage(tmp_path, ScriptedModel([DONE]), deps=deps(prepare=prepare)) as on:
+        result = await on.run()
+        assert TerminalReason(kind) is result.terminal_reason
+        assert ("no room is left",) == result.errors
 
 
 # --- fallback models --------------------------------------------------------------------------------
@@ -469,6 +519,75 @@ async def test_the_no_progress_detector_has_an_off_switch(tmp_path: Path, autoju
         assert ["go"] == on.prompts()
 
 
+class Says(ToolHook):
+    """A tool hook with one answer, before or after."""
+
+    def __init__(self, *, before: ToolDecision | None = None, after: ToolDecision | None = None) -> None:
+        self.says_before, self.says_after = before, after
+        self.calls: list[ToolCall] = []
+
+    async def before(self, call: ToolCall) -> ToolDecision | None:
+        self.calls.append(call)
+        return self.says_before
+
+    async def after(self, call: ToolCall, result: ToolResultBlock) -> ToolDecision | None:
+        return self.says_after
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_hook_stopped(tmp_path: Path, autojump_clock: MockClock, when: str) -> None:
+    hook = Says(**{when: ToolDecision(stop="that is enough")})
+    model = ScriptedModel([Turn(tool("Probe", {"name": "a"}), tool("Probe", {"name": "b"}))])
+    async with stage(tmp_path, model, Probe(), tool_hooks=[hook]) as on:
+        result = await on.run()
+        assert TerminalReason.HOOK_STOPPED is result.terminal_reason
+        assert 2 == len(on.results())
+        assert 1 == len(model.requests)
+
+
+async def test_tool_deferred(tmp_path: Path, autojump_clock: MockClock) -> None:
+    probe = Probe()
+    model = ScriptedModel([Turn(tool("Probe", {"name": "a"}, "t1")), DONE])
+    async with stage(tmp_path, model, probe, tool_hooks=[Says(before=ToolDecision(defer=True))]) as on:
+        result = await on.run()
+        assert TerminalReason.TOOL_DEFERRED is result.terminal_reason
+        assert [("Probe", "t1")] == [(call.tool_name, call.tool_use_id) for call in result.deferred]
+        assert [] == probe.log
+
+
+async def test_a_hook_may_deny_allow_or_change_a_call(tmp_path: Path, autojump_clock: MockClock) -> None:
+    probe = Probe(permission="ask")
+    for decision, ran in [
+        (ToolDecision(deny="not here"), []),
+        (ToolDecision(allow=True), ["a"]),
+        (ToolDecision(allow=True, input={"name": "b"}), ["b"]),
+        (ToolDecision(allow=True, deny="no"), []),
+        (None, []),
+    ]:
+        probe.log.clear()
+        model = ScriptedModel([Turn(tool("Probe", {"name": "a"})), DONE])
+        folder = tmp_path / str(id(decision))
+        folder.mkdir()
+        async with stage(folder, model, probe, tool_hooks=[Says(before=decision)]) as on:
+            assert (await on.run()).is_success
+            assert ran == [name for name, what, _ in probe.log if what == "+"]
+
+
+async def test_a_tool_hook_that_fails_or_hangs_has_no_say(tmp_path: Path, autojump_clock: MockClock) -> None:
+    class Broken(ToolHook):
+        async def before(self, call: ToolCall) -> ToolDecision | None:
+            raise RuntimeError("boom")
+
+        async def after(self, call: ToolCall, result: ToolResultBlock) -> ToolDecision | None:
+            await trio.sleep_forever()
+            return None
+
+    model = ScriptedModel([Turn(tool("Probe", {"name": "a"})), DONE])
+    async with stage(tmp_path, model, Probe(), tool_hooks=[Broken()]) as on:
+        assert (await on.run()).is_success
+        assert 60 == trio.current_time()
+
+
 # --- budgets ----------------------------------------------------------------------------------------
 
 
@@ -511,7 +630,7 @@ async def test_budget_exhausted_in_time(tmp_path: Path, autojump_clock: MockCloc
 
 
 async def test_turn_setup_failed(tmp_path: Path, autojump_clock: MockClock) -> None:
-    async def prepare(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    async def prepare(messages: tuple[Message, ...]) -> Prepared:
         raise OSError("the instruction file is gone")
 
     async with stage(tmp_path, ScriptedModel([DONE]), deps=deps(prepare=prepare)) as on:
