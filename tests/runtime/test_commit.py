@@ -177,11 +177,14 @@ async def test_some_cancelled_waiters_never_stop_the_others(files: list[int]) ->
 
 
 async def test_a_run_has_one_group_commit() -> None:
-    assert group_commit() is group_commit()
+    first = group_commit()
+    await trio.lowlevel.checkpoint()
+    assert first is group_commit()
 
 
 def test_another_run_has_its_own() -> None:
     async def mine() -> GroupCommit:
+        await trio.lowlevel.checkpoint()
         return group_commit()
 
     assert trio.run(mine) is not trio.run(mine)
