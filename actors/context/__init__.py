@@ -1,0 +1,1 @@
+"""What the model is told about the project: instruction files, skills, memory, and what changes meanwhile."""
