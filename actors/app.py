@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.request import getproxies
 from uuid import UUID
 
 import attrs
@@ -265,7 +266,7 @@ def assemble(
         toolbox=toolbox,
         rules=rules,
         provider=provider,
-        pool=HttpPool(transport),
+        pool=HttpPool(transport, tls=bool(getproxies()) or not provider.url.startswith("http://")),
         bus=Broadcaster(),
         deps=deps,
         can_use_tool=can_use_tool,

@@ -18,8 +18,11 @@ __all__ = ["Broadcaster", "Subscription"]
 PARTIAL_CAPACITY = 4_096
 """Partial events that wait for one subscriber; some 20 s of a fast model's stream."""
 
-YIELD_EVERY = 64
-"""Events handed out without a checkpoint; so many cost about as much as one trip through the scheduler."""
+YIELD_EVERY = 2_048
+"""
+Events handed out without a checkpoint: more than the loop publishes in one go, or a reader that does nothing else
+could still fall behind.
+"""
 
 
 class Subscription:
@@ -31,6 +34,7 @@ class Subscription:
         self._dropped = 0
         self._since_checkpoint = 0
         self._closed = False
+        self._reader_waits = False
         # A token that wakes the reader; room for one, for a second says nothing new.
         self._wake, self._woken = trio.open_memory_channel[None](1)
 
@@ -40,10 +44,11 @@ class Subscription:
                 self._dropped += 1
                 return
             self._partials += 1
-        self._mark_gap()
+        if self._dropped:
+            self._mark_gap()
         self._queue.append(event)
-        if self._wake.statistics().tasks_waiting_receive:
-            self._wake.send_nowait(None)
+        if self._reader_waits:
+            self._wake_reader()
 
     def _mark_gap(self) -> None:
         if self._dropped:
@@ -54,8 +59,12 @@ class Subscription:
         """Nothing more comes; what waits can still be read."""
         self._mark_gap()
         self._closed = True
-        if self._wake.statistics().tasks_waiting_receive:
-            self._wake.send_nowait(None)
+        if self._reader_waits:
+            self._wake_reader()
+
+    def _wake_reader(self) -> None:
+        self._reader_waits = False
+        self._wake.send_nowait(None)
 
     def __aiter__(self) -> Subscription:
         return self
@@ -71,7 +80,11 @@ class Subscription:
                 await trio.lowlevel.checkpoint()
                 raise StopAsyncIteration
             self._since_checkpoint = 0
-            await self._woken.receive()
+            self._reader_waits = True
+            try:
+                await self._woken.receive()
+            finally:
+                self._reader_waits = False
         event = self._queue.popleft()
         if isinstance(event, Partial):
             self._partials -= 1

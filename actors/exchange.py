@@ -18,6 +18,7 @@ from httpx_sse import aconnect_sse
 
 from atrio.runtime.backoff import Position
 from atrio.runtime.errors import EventTooLarge
+from atrio.runtime.events import InputJsonDelta, TextDelta, ThinkingDelta
 from atrio.runtime.messages import RedactedThinkingBlock, ThinkingBlock
 from atrio.runtime.model import (
     Assembler,
@@ -45,6 +46,8 @@ MESSAGE_BODY_LIMIT = 256 * 1024 * 1024
 
 TAIL_LIMIT = 0.2
 """Seconds to wait for the end of the body after the message's end, so that the connection can be used again."""
+
+_DELTAS = frozenset((TextDelta, ThinkingDelta, InputJsonDelta))
 
 Deliver = Callable[[Sequence[StreamItem]], Awaitable[None] | None]
 _Noted = tuple[Awaitable[None] | None, ModelFailure | None]
@@ -139,8 +142,14 @@ class Exchange:
         except EventTooLarge as error:
             return None, ModelFailure(kind=FailureKind.MALFORMED, message=str(error), retryable=False)
         if len(events) == 1:
-            self.pulse.beat(progress=events[0].event != "ping")
-            return self._note(assembler.feed(events[0]))
+            event = events[0]
+            self.pulse.beat(progress=event.event != "ping")
+            items = assembler.feed(event)
+            if len(items) == 1 and type(items[0]) in _DELTAS:
+                # By far the most frequent: nothing to note about it.
+                self.delivered = True
+                return self.deliver(items), None
+            return self._note(items)
         self.pulse.beat(progress=any(event.event != "ping" for event in events))
         return self._note([item for event in events for item in assembler.feed(event)])
 

@@ -35,8 +35,10 @@ class HttpPool:
     (encode/httpcore#1093), so a pool in doubt is thrown away as a whole.
     """
 
-    def __init__(self, transport: httpx.AsyncBaseTransport | None = None) -> None:
+    def __init__(self, transport: httpx.AsyncBaseTransport | None = None, *, tls: bool = True) -> None:
         self._transport = transport
+        # Without it nothing is verified, so only for plain http. Setting TLS up takes tens of milliseconds.
+        self._tls = tls
         self._client: httpx.AsyncClient | None = None
         self._doubtful = False
         self.reached = False
@@ -62,7 +64,7 @@ class HttpPool:
     def _open(self) -> httpx.AsyncClient:
         if self._transport is not None:
             return httpx.AsyncClient(transport=_Borrowed(self._transport), timeout=TIMEOUT)
-        return httpx.AsyncClient(verify=_tls(), timeout=TIMEOUT, limits=LIMITS, follow_redirects=False)
+        return httpx.AsyncClient(verify=_tls() if self._tls else False, timeout=TIMEOUT, limits=LIMITS, follow_redirects=False)
 
     async def aclose(self) -> None:
         """Close what is open. Shielded and bounded, so that it may be called while cancelled."""

@@ -258,17 +258,23 @@ class Loop:
                 assert_never(item)
 
     async def _take_batch(self, batch: StreamBatch) -> None:
-        for item in batch.items:
-            # A batch of an older request, or what follows a message's end, is nothing to anybody.
-            if batch.number != self._state.turn.request or self._state.phase is not Phase.STREAM:
+        items, publish = batch.take(), self._publish
+        live = self._awaits(batch.number)
+        for item in items:
+            if not live:
+                # Of an older request, or behind a message's end: nothing to anybody.
                 return
-            await self._take_stream_item(batch.number, item)
+            if isinstance(item, StreamEvent):
+                publish(item)
+            else:
+                await self._take_stream_item(batch.number, item)
+                live = self._awaits(batch.number)
+        self._account.token_came()
+
+    def _awaits(self, number: int) -> bool:
+        return number == self._state.turn.request and self._state.phase is Phase.STREAM
 
     async def _take_stream_item(self, number: int, item: StreamItem) -> None:
-        if isinstance(item, StreamEvent):
-            self._account.token_came()
-            self._publish(item)
-            return
         raw = getattr(item, "raw", None)
         if raw is not None:
             self._publish(StreamEvent(raw))
@@ -282,8 +288,8 @@ class Loop:
                 await self._observe(BlockArrived(request=number, index=item.index, block=block))
             case MessageEnded():
                 await self._response_ended(number, item)
-            case StreamFailed():
-                raise InvariantError("the streamer handed on a failure as an item")
+            case StreamFailed() | StreamEvent():
+                raise InvariantError("the streamer handed on what it should not have")
 
     async def _response_ended(self, number: int, item: MessageEnded) -> None:
         self._account.request_ended()

@@ -35,6 +35,10 @@ __all__ = [
 ]
 
 
+BATCH_ITEMS = 16
+"""Stream items in one message to the loop; what comes beyond makes the next one."""
+
+
 # --- to the streamer and the executor -------------------------------------------------------------
 
 
@@ -58,12 +62,30 @@ class RunCall:
 # --- to the loop ----------------------------------------------------------------------------------
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class StreamBatch:
-    """What one chunk of the response held."""
+    """
+    What came of a response lately.
+
+    An open envelope: as long as it lies in the loop's mailbox, the streamer may put more into it, so that a fast
+    stream doesn't cost a message for each of its events. Taking it closes it.
+    """
 
     number: int
-    items: Sequence[StreamItem]
+    _items: list[StreamItem]
+    _taken: bool = False
+
+    def add(self, items: Sequence[StreamItem]) -> bool:
+        """Put more in; False if it has been taken, or is full."""
+        if self._taken or len(self._items) >= BATCH_ITEMS:
+            return False
+        self._items += items
+        return True
+
+    def take(self) -> Sequence[StreamItem]:
+        """Close it; what was in it."""
+        self._taken = True
+        return self._items
 
 
 @attrs.frozen(kw_only=True)

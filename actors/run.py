@@ -33,7 +33,7 @@ from .watchdog import PulseBoard, Watchdog
 
 __all__ = ["Run", "RunFactory", "RunTree"]
 
-LOOP_INBOX = 256
+LOOP_INBOX = 64
 """Stream batches and progress reports that wait for the loop; when it is full, the stream waits."""
 
 ANSWERS_OWED = 512

@@ -169,9 +169,14 @@ class Streamer:
 
     def _deliver_to_loop(self, number: int) -> Callable[[Sequence[StreamItem]], Awaitable[None] | None]:
         offer, send = self._loop.offer, self._loop.send
+        batch = StreamBatch(number, [])
+        batch.take()
 
         def deliver(items: Sequence[StreamItem]) -> Awaitable[None] | None:
-            batch = StreamBatch(number, items)
+            nonlocal batch
+            if batch.add(items):
+                return None
+            batch = StreamBatch(number, list(items))
             return None if offer(batch) else send(batch)
 
         return deliver
