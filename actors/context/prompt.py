@@ -16,6 +16,7 @@ import attrs
 
 from .project import ProjectContext
 from .skills import skill_listing
+from .texts import printable
 
 __all__ = [
     "BOUNDARY",
@@ -106,7 +107,16 @@ class SystemPrompt:
         return tuple(part for part in (self.static, self.dynamic) if part)
 
 
-def build_system(agent: HasPrompt, facts: PromptFacts, builder: PromptBuilder | None = None) -> SystemPrompt:
+def build_system(
+    agent: HasPrompt,
+    project: ProjectContext,
+    *,
+    cwd: Path,
+    add_dirs: Sequence[Path] = (),
+    tools: Sequence[str] = (),
+    git_status: str | None = None,
+    builder: PromptBuilder | None = None,
+) -> SystemPrompt:
     """
     The system prompt of a session.
 
@@ -114,6 +124,7 @@ def build_system(agent: HasPrompt, facts: PromptFacts, builder: PromptBuilder | 
     environment; a ``builder`` takes the place of both. If the builder fails, a short default is used and
     ``notices`` says so. Skills and ``append_system_prompt`` follow in any case.
     """
+    facts = PromptFacts(cwd=cwd, project=project, add_dirs=tuple(add_dirs), tools=tuple(tools), git_status=git_status)
     notices: tuple[str, ...] = ()
     if builder is not None:
         sections, notices = _built(builder, facts)
@@ -121,7 +132,7 @@ def build_system(agent: HasPrompt, facts: PromptFacts, builder: PromptBuilder | 
         sections = (agent.system_prompt, BOUNDARY)
     else:
         sections = default_sections(facts)
-    listing = skill_listing(facts.project.skills)
+    listing = skill_listing(project.skills)
     more = (f"{_SKILLS}\n{listing}" if listing else "", agent.append_system_prompt or "")
     if BOUNDARY not in sections:
         sections = (*sections, BOUNDARY)
@@ -162,8 +173,8 @@ def _joined(sections: Iterable[str]) -> str:
 
 def default_sections(facts: PromptFacts) -> tuple[str, ...]:
     """atrio's own prompt: how to work, the boundary, and where."""
-    lines = ["Environment:", f"- working directory: {facts.cwd}"]
-    lines += (f"- additional directory: {folder}" for folder in facts.add_dirs)
+    lines = ["Environment:", f"- working directory: {printable(facts.cwd)}"]
+    lines += (f"- additional directory: {printable(folder)}" for folder in facts.add_dirs)
     lines.append(f"- platform: {facts.system}")
     status = f"Git status when the session began:\n{facts.git_status}" if facts.git_status else ""
     return (SYSTEM_PROMPT, BOUNDARY, "\n".join(lines), status)

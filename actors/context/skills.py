@@ -170,26 +170,32 @@ def _cut(text: str, chars: int) -> str:
 
 def skill_listing(skills: Sequence[Skill], limit_chars: int = LISTING_CHARS) -> str:
     """
-    One line for each skill that the model may see; empty if there is none. Pure, and the same for the same skills.
+    One line for each skill that the model may see, under the folder that holds it; empty if there is none. Pure, and
+    the same for the same skills.
 
     What would be longer than the limit gets shorter descriptions, then none, then an end that counts what is missing.
     """
     shown = [skill for skill in skills if skill.listed]
-    for chars in (DESCRIPTION_CHARS, 400, 200, 100, SHORT_CHARS):
-        lines = [f"- {skill.name}: {_cut(skill.description, chars)}" for skill in shown]
-        if _length(lines) <= limit_chars:
-            return "\n".join(lines)
-    names = [f"- {skill.name}" for skill in shown]
-    if _length(names) <= limit_chars:
-        return "\n".join(names)
-    kept = len(names)
-    while kept and _length(names[:kept]) + len(_missing(len(names))) > limit_chars:
+    for chars in (DESCRIPTION_CHARS, 400, 200, 100, SHORT_CHARS, 0):
+        text = _listing(shown, chars)
+        if len(text) <= limit_chars:
+            return text
+    kept = len(shown)
+    while kept and len(_listing(shown[:kept], 0)) + len(_missing(len(shown))) + 1 > limit_chars:
         kept -= 1
-    return "\n".join((*names[:kept], _missing(len(names) - kept)))
+    return f"{_listing(shown[:kept], 0)}\n{_missing(len(shown) - kept)}".lstrip("\n")
 
 
-def _length(lines: Sequence[str]) -> int:
-    return sum(len(line) + 1 for line in lines)
+def _listing(skills: Sequence[Skill], chars: int) -> str:
+    groups: dict[Path, list[str]] = {}
+    for skill in skills:
+        line = f"- {skill.name}"
+        if skill.folder.name != skill.name:
+            line += f" (in {printable(Path(skill.folder.name))}/)"
+        if chars:
+            line += f": {_cut(skill.description, chars)}"
+        groups.setdefault(skill.folder.parent, []).append(line)
+    return "\n".join(line for folder, lines in sorted(groups.items()) for line in (f"In {printable(folder)}:", *lines))
 
 
 def _missing(count: int) -> str:

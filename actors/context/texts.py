@@ -6,6 +6,7 @@ The functions here block; callers run them in a worker thread.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from collections.abc import Iterator
@@ -36,7 +37,8 @@ class TextFile:
     path: Path
     real: Path
     text: str
-    size_bytes: int
+    digest: str
+    """SHA-256 of the bytes."""
     mtime_ns: int
     problem: str | None = None
 
@@ -90,17 +92,17 @@ def _decode(path: Path, data: bytes, found: os.stat_result) -> TextFile | Unread
     if data.startswith(_UTF16) or b"\0" in data:
         return Unreadable(path=path, reason="skipped: it is no UTF-8 text; save it as UTF-8")
     problem = None
-    data = data.removeprefix(_BOM)
+    body = data.removeprefix(_BOM)
     try:
-        text = data.decode()
+        text = body.decode()
     except UnicodeDecodeError as error:
-        text = data.decode("utf-8", "replace")
+        text = body.decode("utf-8", "replace")
         problem = f"{printable(path)}: byte {error.start} is no UTF-8 and was replaced; save the file as UTF-8"
     return TextFile(
         path=path,
         real=real(path),
         text=text,
-        size_bytes=len(data),
+        digest=hashlib.sha256(data).hexdigest(),
         mtime_ns=found.st_mtime_ns,
         problem=problem,
     )
