@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import ssl
 
+import httpcore  # noqa: F401  # httpx imports it with its first client, which would be in the middle of a run
 import httpx
 import trio
 
