@@ -64,7 +64,7 @@ lint: setup
 # Quick: fewer events and sessions; bench/README.md says how to measure for real.
 bench: setup
 	@mkdir -p bench/out
-	$(BIN)/python bench/overlap.py --picture bench/out
+	$(BIN)/python bench/overlap.py --pictures bench/out
 	$(BIN)/python bench/stream.py --events 20000 --rounds 2 --no-memory
 	$(BIN)/python bench/fanout.py --sessions 100
 
