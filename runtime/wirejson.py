@@ -32,15 +32,18 @@ def parse_object(data: bytes) -> tuple[JsonObject, bool]:
     Raises:
         Unparsable: it is no JSON object, or is nested deeper than `MAX_NESTING`.
     """
+    torn = False
+    value: object
     try:
         value = orjson.loads(data)
-        torn = False
+        if type(value) is dict and len(data) <= 2 * MAX_NESTING:
+            return value, False
     except orjson.JSONDecodeError:
         value = _parse_leniently(data)
         torn = True
     if type(value) is not dict:
         raise Unparsable(f"a JSON {type(value).__name__} where an object is due: {_excerpt(data)}")
-    if len(data) > 2 * MAX_NESTING and data.count(b"[") + data.count(b"{") > MAX_NESTING and _is_deep(value):
+    if data.count(b"[") + data.count(b"{") > MAX_NESTING and _is_deep(value):
         raise Unparsable(f"nested deeper than {MAX_NESTING} levels: {_excerpt(data)}")
     return value, torn
 
