@@ -253,7 +253,7 @@ def assemble(
             f"the price of {agent.model} is not known, so no budget can be kept",
             "leave the budget out, or choose a model that is in the price list",
         )
-    provider = AnthropicProvider.from_config(config)
+    provider = AnthropicProvider.from_config(config, needs_key=transport is None)
     prepare_home(config)
     recorder: Address[Append]
     recorder, recorder_inbox = open_mailbox(256, name="recorder")

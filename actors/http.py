@@ -65,7 +65,8 @@ class HttpPool:
     def _open(self) -> httpx.AsyncClient:
         if self._transport is not None:
             return httpx.AsyncClient(transport=_Borrowed(self._transport), timeout=TIMEOUT)
-        return httpx.AsyncClient(verify=_tls() if self._tls else False, timeout=TIMEOUT, limits=LIMITS, follow_redirects=False)
+        verify = _tls() if self._tls else False
+        return httpx.AsyncClient(verify=verify, timeout=TIMEOUT, limits=LIMITS, follow_redirects=False)
 
     async def aclose(self) -> None:
         """Close what is open. Shielded and bounded, so that it may be called while cancelled."""

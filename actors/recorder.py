@@ -7,6 +7,7 @@ and then answers. It is never restarted: a session whose record can't be kept en
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -178,6 +179,7 @@ def _answer(done: Iterable[Append]) -> None:
             append.reply.put(None)
 
 
+@functools.cache
 def _version() -> str:
     try:
         return version("atrio")

@@ -114,7 +114,7 @@ class MessageAssembler:
             return self._odd_delta(raw, delta, block, torn)
         kind = delta.get("type")
         if kind == "text_delta" and type(text := delta.get("text")) is str:
-            block.texts.append(text)
+            block.texts.add(text)
             return (TextDelta(raw, index, text),)
         return (self._take_delta(raw, index, block, delta, delta),)
 
@@ -139,13 +139,13 @@ class MessageAssembler:
     ) -> StreamItem:
         kind = delta.get("type")
         if kind == "text_delta" and type(text := delta.get("text")) is str:
-            block.texts.append(text)
+            block.texts.add(text)
             return TextDelta(raw, index, shown["text"])
         if kind == "input_json_delta" and type(text := delta.get("partial_json")) is str:
-            block.jsons.append(text)
+            block.jsons.add(text)
             return InputJsonDelta(raw, index, shown["partial_json"])
         if kind == "thinking_delta" and type(text := delta.get("thinking")) is str:
-            block.thinking.append(text)
+            block.thinking.add(text)
             return ThinkingDelta(raw, index, shown["thinking"])
         problem = block.merge(delta)
         if problem is not None:

@@ -33,6 +33,24 @@ _TEXTS: Mapping[str, tuple[str, ...]] = {"text": ("text",), "thinking": ("thinki
 """Texts that a block has even if no server ever sent a piece of them."""
 
 
+_PIECES = 1_024
+"""
+Pieces that are kept apart before they are joined. A string costs some fifty bytes more than its letters, so that a long
+block in small pieces would hold many times its size.
+"""
+
+
+class Pieces(list[str]):
+    """A text in the making."""
+
+    __slots__ = ()
+
+    def add(self, text: str) -> None:
+        self.append(text)
+        if len(self) > _PIECES:
+            self[:] = ("".join(self),)
+
+
 @attrs.define(eq=False)
 class BlockBuilder:
     """
@@ -43,9 +61,9 @@ class BlockBuilder:
     """
 
     start: JsonObject
-    texts: list[str] = attrs.field(factory=list)
-    jsons: list[str] = attrs.field(factory=list)
-    thinking: list[str] = attrs.field(factory=list)
+    texts: Pieces = attrs.field(factory=Pieces)
+    jsons: Pieces = attrs.field(factory=Pieces)
+    thinking: Pieces = attrs.field(factory=Pieces)
     _merged: JsonObject = attrs.field(factory=dict)
     torn: bool = False
     """Some text may hold half surrogate pairs."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, StrEnum
+from functools import lru_cache
+from hashlib import sha1
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -235,14 +237,21 @@ def derive_id(run_id: str, *parts: object) -> str:
 
     The machine is pure and makes messages, so it can't draw random ids; the same run replayed gives the same ids.
     """
-    return str(uuid5(_namespace(run_id), "/".join(map(str, parts))))
+    # What `uuid.uuid5` gives, at a fifth of its cost: a run needs hundreds.
+    name = "/".join(map(str, parts)).encode("utf-8", "replace")
+    digest = bytearray(sha1(_namespace(run_id) + name, usedforsecurity=False).digest()[:16])
+    digest[6] = digest[6] & 0x0F | 0x50
+    digest[8] = digest[8] & 0x3F | 0x80
+    text = digest.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-def _namespace(run_id: str) -> UUID:
+@lru_cache(maxsize=4096)
+def _namespace(run_id: str) -> bytes:
     try:
-        return UUID(run_id)
+        return UUID(run_id).bytes
     except ValueError:
-        return uuid5(UUID(int=0), run_id)
+        return uuid5(UUID(int=0), run_id).bytes
 
 
 def assistant_message(state: LoopState, blocks: tuple[Block, ...]) -> AssistantMessage:

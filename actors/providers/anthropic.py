@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import re
@@ -33,6 +34,7 @@ _EXCERPT = 300
 _MAX_PORT = 65_535
 
 
+@functools.cache
 def _user_agent() -> str:
     try:
         return f"atrio/{version('atrio')}"
@@ -89,16 +91,16 @@ class AnthropicProvider:
         return headers
 
     @classmethod
-    def from_config(cls, config: Config) -> AnthropicProvider:
+    def from_config(cls, config: Config, *, needs_key: bool = True) -> AnthropicProvider:
         """
-        The provider that the configuration names.
+        The provider that the configuration names. Where nothing goes over a network, it ``needs_key`` no more.
 
         Raises:
             ConfigError: no key for the public API, or an address that is none.
         """
         base = config.base_url or DEFAULT_BASE_URL
         _check_url(base)
-        if not config.base_url and not (config.api_key or config.auth_token):
+        if needs_key and not config.base_url and not (config.api_key or config.auth_token):
             raise ConfigError(
                 "ANTHROPIC_API_KEY",
                 "no key for the model API is set",

@@ -106,6 +106,6 @@ async def test_switched_off_levels_never_fire(autojump_clock: trio.testing.MockC
         await nursery.start(Watchdog(board=board).run)
         with board.watching(IdleLimits(event=None, byte=None), lambda s: None) as pulse:
             pulse.open()
-            await trio.sleep(100_000)
+            await trio.sleep(100_000)  # noqa: ASYNC116  # longer than any limit
         assert pulse.fired is None
         nursery.cancel_scope.cancel()
