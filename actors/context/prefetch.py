@@ -15,7 +15,7 @@ import attrs
 import trio
 
 from atrio.runtime.actor import Status
-from atrio.runtime.childspec import ChildSpec
+from atrio.runtime.childspec import ChildSpec, Restart
 from atrio.runtime.mailbox import Address, Inbox, open_mailbox
 from atrio.tools.files import in_thread
 
@@ -101,8 +101,8 @@ class Prefetch:
         self._suggested: set[str] = set()
 
     def spec(self) -> ChildSpec:
-        """For the session's supervisor. What was asked and found outlives a restart."""
-        return ChildSpec(self.name, lambda: self, shutdown=_SHUTDOWN)
+        """For the session's supervisor. Not restarted: a defect in here ends the looking up, never the session."""
+        return ChildSpec(self.name, lambda: self, restart=Restart.TEMPORARY, shutdown=_SHUTDOWN)
 
     # --- the desk ---------------------------------------------------------------------------------
 
