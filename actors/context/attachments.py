@@ -85,7 +85,7 @@ def changed_files(uuid: str, changes: Sequence[FileChange]) -> UserMessage | Non
     if not changes:
         return None
     parts = [_change(change) for change in changes[:MAX_DIFFS]]
-    named = [printable(change.path) for change in changes[MAX_DIFFS:]]
+    named = [harmless(printable(change.path)) for change in changes[MAX_DIFFS:]]
     if named:
         more = f"\n... and {len(named) - MAX_NAMED} more" if len(named) > MAX_NAMED else ""
         parts.append("Also changed or gone:\n" + "\n".join(named[:MAX_NAMED]) + more)
@@ -97,7 +97,7 @@ def changed_files(uuid: str, changes: Sequence[FileChange]) -> UserMessage | Non
 
 
 def _change(change: FileChange) -> str:
-    name = printable(change.path)
+    name = harmless(printable(change.path))
     if change.gone:
         return f"{name} is gone."
     if not change.diff:

@@ -8,6 +8,7 @@ and skipped; nothing is raised.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
@@ -82,12 +83,13 @@ def _without_braces(glob: str) -> list[str]:
 
 @attrs.frozen
 class _Chain:
-    """Where an import stands: the files above it, and what they may reach (None: everything)."""
+    """Where an import stands: the files above it, what they may reach (None: everything) and what they are about."""
 
     scope: Scope
     base: Path
     areas: tuple[Path, ...] | None
     above: tuple[Path, ...] = ()
+    globs: tuple[str, ...] = ()
     imported_by: Path | None = None
 
 
@@ -155,7 +157,7 @@ class InstructionReader:
         return True
 
     def _outside(self, path: Path, found: Path) -> bool:
-        if not found.is_file():
+        if not os.path.isfile(found):
             return False
         self.seen.add(found)
         self.warnings.append(
@@ -165,7 +167,7 @@ class InstructionReader:
         return True
 
     def _take(self, file: TextFile, chain: _Chain, *, rule: bool) -> None:
-        raw, globs = self._without_front_matter(file) if rule else (file.text, ())
+        raw, globs = self._without_front_matter(file) if rule else (file.text, chain.globs)
         text = without_comments(raw)
         if text.strip():
             self._keep(
@@ -178,8 +180,7 @@ class InstructionReader:
                     imported_by=chain.imported_by,
                 )
             )
-        if not globs:
-            self._imports(file, raw, chain)
+        self._imports(file, raw, attrs.evolve(chain, globs=globs))
 
     def _without_front_matter(self, file: TextFile) -> tuple[str, tuple[str, ...]]:
         matter = parse_front_matter(file.text)
@@ -213,7 +214,7 @@ class InstructionReader:
         for mark in find_imports(text):
             if len(above) <= MAX_HOPS:
                 self._import(file.path, mark, inner)
-            elif self._target(file.path, mark.targets[0]).is_file():
+            elif os.path.isfile(self._target(file.path, mark.targets[0])):
                 self.warnings.append(
                     f"{printable(file.path)}, line {mark.line}: @{mark.targets[0]} skipped, as it is more than "
                     f"{MAX_HOPS} imports deep"
@@ -244,4 +245,4 @@ def _means_a_file(target: str, path: Path) -> bool:
     """Whether a name behind an ``@`` is an import that failed, and not a person, a package or a decorator."""
     if target.startswith(("./", "../", "~/", "/")) or path.suffix.lower() in (".md", ".txt", ".mdc", ".json"):
         return True
-    return "/" in target and path.parent.is_dir()
+    return "/" in target and os.path.isdir(path.parent)

@@ -23,7 +23,11 @@ from .texts import printable, real
 
 __all__ = ["MANAGED", "Instructions", "NestedInstructions", "read_instructions", "repository_of"]
 
-MANAGED: Final = (Path("/etc/claude-code/CLAUDE.md"), Path("/etc/atrio/AGENTS.md"))
+MANAGED: Final = (
+    Path("/etc/claude-code/CLAUDE.md"),
+    Path("/Library/Application Support/ClaudeCode/CLAUDE.md"),
+    Path("/etc/atrio/AGENTS.md"),
+)
 """Where an administrator puts instructions for everybody."""
 
 _SPEAKING: Final = ("AGENTS.md", "CLAUDE.md", "CLAUDE.local.md", ".claude", ".atrio")
@@ -80,7 +84,7 @@ def read_instructions(
 
 def repository_of(folder: Path) -> Path | None:
     """The repository that a folder belongs to."""
-    return next((above for above in (folder, *folder.parents) if (above / ".git").exists()), None)
+    return next((above for above in (folder, *folder.parents) if os.path.exists(above / ".git")), None)
 
 
 def _planted(folder: Path) -> list[Path]:

@@ -77,7 +77,7 @@ def memory_folders(cwd: Path, home: Path, user_home: Path | None) -> tuple[Path,
 
 def read_memory(cwd: Path, home: Path, user_home: Path | None) -> Memory:
     """The memory folders that are there, and the first index found. Blocking; problems are warnings."""
-    folders = tuple(folder for folder in memory_folders(cwd, home, user_home) if folder.is_dir())
+    folders = tuple(folder for folder in memory_folders(cwd, home, user_home) if os.path.isdir(folder))
     warnings: list[str] = []
     for folder in folders:
         file = read_text(folder / INDEX, _FILE_LIMIT_BYTES)

@@ -92,6 +92,8 @@ class Prefetch:
         self._address, self.inbox = open_mailbox(_INBOX, name=self.name)
         self.status = Status()
         self._scope = trio.CancelScope()
+        self._open = 0
+        self._settled = trio.Event()
         self._run = 0
         self._memories: list[Recollection] = []
         self._skills: list[Skill] = []
@@ -110,12 +112,23 @@ class Prefetch:
         """A run begins: look for memories that fit its prompt. A prompt of a single word says too little."""
         self.end_run()
         if self._project.memory.folders and len(prompt.split()) >= _MIN_WORDS:
-            self._address.offer(_Lookup(about="memories", text=prompt, run=self._run))
+            self._ask(_Lookup(about="memories", text=prompt, run=self._run))
 
     def begin_turn(self, text: str) -> None:
         """A turn begins: look for skills that fit what was said last. When others still wait, this is passed over."""
         if any(self._open_skills()) and len(text.split()) >= _MIN_WORDS:
-            self._address.offer(_Lookup(about="skills", text=text, run=self._run))
+            self._ask(_Lookup(about="skills", text=text, run=self._run))
+
+    def _ask(self, lookup: _Lookup) -> None:
+        if self._address.offer(lookup):
+            self._open += 1
+            if self._open == 1:
+                self._settled = trio.Event()
+
+    async def settle(self) -> None:
+        """Wait until nothing is being looked up. For tests: a run doesn't wait. Cancelled: nothing changes."""
+        if self._open:
+            await self._settled.wait()
 
     def take(self, known: Container[Path] = frozenset()) -> Found:
         """
@@ -162,13 +175,20 @@ class Prefetch:
         while True:
             with self.status.waiting("something to look up"):
                 lookup = await self.inbox.receive()
-            if lookup.run != self._run:
-                continue
-            with trio.CancelScope() as self._scope:
-                if lookup.about == "memories":
-                    await self._find_memories(lookup)
-                else:
-                    await self._find_skills(lookup)
+            try:
+                if lookup.run == self._run:
+                    await self._find(lookup)
+            finally:
+                self._open -= 1
+                if not self._open:
+                    self._settled.set()
+
+    async def _find(self, lookup: _Lookup) -> None:
+        with trio.CancelScope() as self._scope:
+            if lookup.about == "memories":
+                await self._find_memories(lookup)
+            else:
+                await self._find_skills(lookup)
 
     async def _find_memories(self, lookup: _Lookup) -> None:
         files, warnings = await in_thread(scan_memory, self._project.memory.folders)
@@ -194,17 +214,18 @@ class Prefetch:
     async def _chosen(self, lookup: _Lookup, candidates: Sequence[Candidate], limit: int) -> list[str]:
         if not candidates:
             return []
-        keys: Sequence[str] = ()
+        offered = {candidate.key for candidate in candidates}
+        chosen: list[str] = []
         with trio.move_on_after(CHOICE_LIMIT) as patience, self.status.waiting(f"a choice of {lookup.about}"):
             try:
                 keys = await self._choose(lookup.text, candidates, limit)
+                chosen = [key for key in dict.fromkeys(keys) if key in offered]
             except Exception as error:
                 # A host's function: a memory that isn't shown must not cost the session.
                 self._warn(lookup, f"the choice of {lookup.about} failed: {type(error).__name__}: {error}")
         if patience.cancelled_caught:
             self._warn(lookup, f"the choice of {lookup.about} took longer than {CHOICE_LIMIT:g} s and was given up")
-        offered = {candidate.key for candidate in candidates}
-        return [key for key in dict.fromkeys(keys) if key in offered][:limit]
+        return chosen[:limit]
 
     def _warn(self, lookup: _Lookup, text: str) -> None:
         if lookup.run == self._run:

@@ -119,7 +119,7 @@ def _skill_files(folder: Path) -> list[Path]:
         names = sorted(os.listdir(folder))[:MAX_ENTRIES]
     except OSError:
         return []
-    return [path for name in names if (path := folder / name / "SKILL.md").exists()]
+    return [path for name in names if os.path.exists(path := folder / name / "SKILL.md")]
 
 
 def _read(path: Path, warnings: list[str]) -> Skill | None:

@@ -87,9 +87,8 @@ async def test_what_was_found_ahead_is_told(tmp_path: Path) -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(lambda task_status: prefetch.run(task_status=task_status))
         prefetch.begin_turn("now deploy the thing")
-        while not (told := await kinds(attachments, facts())):
-            await trio.lowlevel.checkpoint()
-        assert ["relevant_skills"] == told
+        await prefetch.settle()
+        assert ["relevant_skills"] == await kinds(attachments, facts())
         nursery.cancel_scope.cancel()
 
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from atrio.actors.context import instruction_reader
 from atrio.actors.context.instructions import Instructions, NestedInstructions, read_instructions
@@ -201,6 +203,46 @@ def test_rules_with_paths_wait_for_a_file_that_they_are_about(
     assert ((), ["rule\n"]) == (found.files, [rule.text for rule in found.scoped])
     assert applies == found.scoped[0].applies_to(tmp_path / "proj" / path)
     assert not found.scoped[0].applies_to(tmp_path / "elsewhere.py")
+
+
+async def test_what_a_rule_imports_holds_where_the_rule_does(tmp_path: Path) -> None:
+    rules = tmp_path / "proj" / ".claude" / "rules"
+    plant(rules, {"py.md": "---\npaths: '*.py'\n---\npy @../more.md", "../more.md": "more"})
+    start = read(tmp_path)
+    assert () == start.files
+    nested = NestedInstructions(start=start, cwd=tmp_path / "proj")
+    files, _ = await nested.touch([tmp_path / "proj" / "a.py"])
+    assert ["py @../more.md", "more"] == [file.text for file in files]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.text(st.sampled_from("@/.~a b\n\0\ud800`-:#") | st.characters(), max_size=60))
+def test_whatever_a_file_says_nothing_is_raised(tmp_path: Path, text: str) -> None:
+    for name in ("CLAUDE.md", ".claude/rules/r.md"):
+        path = tmp_path / "proj" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    found = read(tmp_path)
+    assert all(file.text.strip() for file in (*found.files, *found.scoped))
+
+
+@pytest.mark.parametrize("target", ["a" * 300 + ".md", "/" + "a" * 5_000, "~/" + "b" * 300, "./" + "c/" * 3_000])
+def test_names_that_no_file_can_have_are_only_warnings(tmp_path: Path, target: str) -> None:
+    plant(tmp_path, {"proj/CLAUDE.md": f"@{target}"})
+    found = read(tmp_path)
+    assert ["proj/CLAUDE.md"] == names(tmp_path, found)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may enter every folder")
+def test_folders_that_may_not_be_entered_are_only_warnings(tmp_path: Path) -> None:
+    plant(tmp_path, {"proj/CLAUDE.md": "@closed/a.md @../out/b.md", "proj/closed/a.md": "a", "out/b.md": "b"})
+    for folder in ("proj/closed", "out"):
+        (tmp_path / folder).chmod(0)
+    try:
+        assert ["proj/CLAUDE.md"] == names(tmp_path, read(tmp_path))
+    finally:
+        for folder in ("proj/closed", "out"):
+            (tmp_path / folder).chmod(0o700)
 
 
 async def test_nested_instructions_come_once_on_first_touch(tmp_path: Path) -> None:

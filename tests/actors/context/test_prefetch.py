@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -36,11 +37,9 @@ async def running(prefetch: Prefetch) -> AsyncIterator[None]:
 
 
 async def settled(prefetch: Prefetch) -> Found:
-    """What there is to take once the actor waits for work again."""
-    while True:
-        await trio.lowlevel.checkpoint()
-        if prefetch.inbox.depth == 0 and [wait.reason for wait in prefetch.status.waits] == ["something to look up"]:
-            return prefetch.take()
+    """What there is to take once nothing is being looked up any more."""
+    await prefetch.settle()
+    return prefetch.take()
 
 
 async def test_memories_that_fit_the_prompt_are_found_once(tmp_path: Path) -> None:
@@ -59,7 +58,7 @@ async def test_memories_that_fit_the_prompt_are_found_once(tmp_path: Path) -> No
         assert 1 == len((await settled(prefetch)).memories)
 
 
-async def test_nothing_is_looked_up_for_a_single_word_or_without_anything_to_find(tmp_path: Path) -> None:
+def test_nothing_is_looked_up_for_a_single_word_or_without_anything_to_find(tmp_path: Path) -> None:
     prefetch = Prefetch(project_of(tmp_path, "deploy"))
     prefetch.begin_run("deploy")
     prefetch.begin_turn("deploy")
@@ -75,8 +74,7 @@ async def test_what_the_model_knows_is_not_told(tmp_path: Path) -> None:
     async with running(prefetch):
         prefetch.begin_run("please deploy this")
         prefetch.begin_turn("please deploy this")
-        while prefetch.inbox.depth or len(prefetch._memories) + len(prefetch._skills) < 2:
-            await trio.lowlevel.checkpoint()
+        await prefetch.settle()
         assert Found() == prefetch.take({tmp_path / "deploy.md", Path("/s/deploy/SKILL.md")})
 
 
@@ -116,19 +114,23 @@ async def test_taking_never_waits_and_what_is_late_for_its_run_is_dropped(tmp_pa
 
 
 async def test_a_choice_that_fails_or_answers_nonsense_is_only_a_warning(tmp_path: Path) -> None:
-    answers: list[Sequence[str] | Exception] = [ValueError("no"), ["gone", "one", "one", "two", "three", "four"]]
+    answers: list[Any] = [ValueError("no"), 5, [[]], ["gone", "one", "one", "two", "three", "four"]]
 
     async def choose(text: str, candidates: Sequence[Candidate], limit: int) -> Sequence[str]:
+        await trio.lowlevel.checkpoint()
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return answer  # type: ignore[no-any-return]  # what a host without a type checker does
 
     prefetch = Prefetch(project_of(tmp_path, "one", "two", "three", "four"), choose)
     async with running(prefetch):
         prefetch.begin_turn("first turn")
         assert Found(warnings=("the choice of skills failed: ValueError: no",)) == await settled(prefetch)
-        prefetch.begin_turn("second turn")
+        for problem in ("TypeError: 'int' object is not iterable", "TypeError: unhashable type: 'list'"):
+            prefetch.begin_turn("another turn")
+            assert Found(warnings=(f"the choice of skills failed: {problem}",)) == await settled(prefetch)
+        prefetch.begin_turn("last turn")
         assert Found(skills=make_skills("one", "two", "three")) == await settled(prefetch)
 
 
@@ -145,17 +147,21 @@ async def test_a_slow_choice_is_given_up(tmp_path: Path, autojump_clock: trio.te
         assert Found(warnings=(warning,)) == prefetch.take()
 
 
-async def test_a_defect_ends_the_looking_up_and_not_the_session(tmp_path: Path) -> None:
-    async def choose(text: str, candidates: Sequence[Candidate], limit: int) -> Sequence[str]:
-        return 5  # type: ignore[return-value]  # what a host without a type checker does
+async def test_a_defect_ends_the_looking_up_and_not_the_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def defect(folders: object) -> None:
+        raise RuntimeError("a defect")
 
-    prefetch = Prefetch(project_of(tmp_path, "one"), choose)
+    monkeypatch.setattr(module, "scan_memory", defect)
+    prefetch = Prefetch(project_of(tmp_path))
     async with running(prefetch):
-        prefetch.begin_turn("first turn")
-        await wait_all_tasks_blocked()
+        prefetch.begin_run("first run of all")
+        assert Found() == await settled(prefetch)
         for _ in range(10):
-            prefetch.begin_turn("another turn")
+            prefetch.begin_run("another run")
         assert Found() == prefetch.take()
+    assert ["session/prefetch failed: RuntimeError: a defect"] == [record.message for record in caplog.records]
 
 
 async def test_words_choose_without_a_model() -> None:
