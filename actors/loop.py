@@ -9,8 +9,8 @@ it finds their last words in its inbox.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import assert_never
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar, assert_never
 
 import attrs
 import trio
@@ -77,6 +77,7 @@ from atrio.runtime.observations import (
 from atrio.runtime.records import Record, RunEndRecord
 from atrio.runtime.result import Result, TerminalReason
 from atrio.runtime.state import LoopState, Phase, assistant_message, derive_id
+from atrio.runtime.steps import join_queued
 
 from .account import Account
 from .broadcaster import Broadcaster
@@ -102,6 +103,14 @@ from .requests import RequestBuilder
 
 __all__ = ["History", "Loop"]
 
+T = TypeVar("T")
+
+CONTEXT_LIMIT = 7 * 3600.0
+"""
+Seconds that preparing or compacting a history may take. What does so keeps limits of its own and may have to wait out
+a rate limit of hours; this is for one that never comes back.
+"""
+
 LAST_WORDS_LIMIT = 5.0
 """Seconds for the journal to take a run's last records, when the run is cancelled."""
 
@@ -112,6 +121,8 @@ class History:
 
     messages: tuple[Message, ...] = ()
     call_ids: set[str] = attrs.field(factory=set)
+    closed: bool = False
+    """The run is at its end: a message that is not among ``messages`` now has come too late."""
     result: Result | None = None
 
 
@@ -209,16 +220,25 @@ class Loop:
         during = self._stopped_during or self._state.phase
         if self._state.phase is Phase.STREAM:
             self._book_unfinished()
-        await self._work_off()
-        await self._take_what_is_there()
-        if self._state.phase is Phase.TERMINAL:
-            return
+        try:
+            await self._work_off()
+            await self._take_what_is_there()
+        except Exception as error:
+            self._defect = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            # Whatever their last words were, the run has an end that everybody hears of.
+            if self._state.phase is not Phase.TERMINAL:
+                await self._observe(self._why_broken_off(during))
+            else:
+                await self._work_off()
+
+    def _why_broken_off(self, during: Phase) -> Observation:
         if self._defect is not None:
-            await self._observe(PartFailed(name=self.name, error=self._defect))
-        elif self._max_seconds is not None and trio.current_time() >= self._account.started + self._max_seconds:
-            await self._observe(TimeExpired(limit=self._max_seconds, during=during))
-        else:
-            await self._observe(Interrupted(reason="the run was cancelled", during=during))
+            return PartFailed(name=self.name, error=self._defect)
+        if self._max_seconds is not None and trio.current_time() >= self._account.started + self._max_seconds:
+            return TimeExpired(limit=self._max_seconds, during=during)
+        return Interrupted(reason="the run was cancelled", during=during)
 
     # --- in ---------------------------------------------------------------------------------------
 
@@ -435,7 +455,8 @@ class Loop:
 
     async def _prepare(self) -> None:
         try:
-            ready = await self._deps.prepare(self._state.messages)
+            with self.status.waiting("the context"):
+                ready = await _in_time(self._deps.prepare(self._state.messages))
         except ContextExhausted as error:
             await self._observe(SetupFailed(error=str(error), reason=TerminalReason(error.kind)))
             return
@@ -458,7 +479,8 @@ class Loop:
             return
         try:
             with self.status.waiting("room in the context"):
-                messages = await self._deps.autocompact(self._state.messages, action.level, action.failure)
+                making_room = self._deps.autocompact(self._state.messages, action.level, action.failure)
+                messages = await _in_time(making_room)
             problems = check(messages)
             if problems:
                 raise InvariantError(f"the compacted history is not valid: {'; '.join(problems)}")
@@ -496,6 +518,7 @@ class Loop:
         await self._streamer.send(ModelCall(action.request, request, action.has_fallback))
 
     def _finish(self, action: Finish) -> None:
+        told = self._close()
         state = self._state
         result = self._account.result(
             action.reason,
@@ -511,7 +534,17 @@ class Loop:
             terminal_reason=action.reason.value,
             errors=action.errors,
         )
-        self._to_do += (Write((record,), sync=True), _Announce(result))
+        self._to_do += (*told, Write((record,), sync=True), _Announce(result))
+
+    def _close(self) -> tuple[Action, ...]:
+        """Messages that were accepted until now join the history, whatever came before them; no more are accepted."""
+        self._history.closed = True
+        waiting = (*self._backlog, *self._inbox.drain())
+        self._backlog.clear()
+        late = [item.message for item in waiting if isinstance(item, Steered)]
+        self._state, told = join_queued(self._state, *late)
+        self._history.messages = self._state.messages
+        return told
 
     @property
     def _opening_length(self) -> int:
@@ -520,3 +553,10 @@ class Loop:
             if message is self._prompt:
                 return position
         return 0
+
+
+async def _in_time(work: Awaitable[T]) -> T:
+    """What ``work`` gives. Raises TimeoutError after `CONTEXT_LIMIT`."""
+    with trio.move_on_after(CONTEXT_LIMIT):
+        return await work
+    raise TimeoutError(f"it took more than {CONTEXT_LIMIT:g} s")

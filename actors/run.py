@@ -18,7 +18,7 @@ from collections.abc import Callable
 import attrs
 import trio
 
-from atrio.runtime.errors import SessionClosed
+from atrio.runtime.errors import PeerGone, SessionClosed
 from atrio.runtime.mailbox import Address, Inbox, open_mailbox
 from atrio.runtime.messages import UserMessage
 from atrio.runtime.result import Result
@@ -197,7 +197,12 @@ class Run:
         Raises:
             PeerGone: the run has ended; submit the text instead.
         """
-        await self._tree.loop.send(Steered(self._new_message(text)))
+        message = self._new_message(text)
+        if not self._history.closed:
+            await self._tree.loop.send(Steered(message))
+            if not self._history.closed or message in self._history.messages:
+                return
+        raise PeerGone(f"run {self.id} has ended and takes no more messages; submit the text instead")
 
     def interrupt(self, reason: str = "interrupted") -> None:
         """End the run now; it still has its result, with an ``aborted_...`` reason."""

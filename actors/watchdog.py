@@ -64,18 +64,20 @@ class Pulse:
         """Warn or cut if it is time; returns when to look again."""
         due = float("inf")
         for level, last, limit in self._levels():
-            idle = now - last
-            if idle >= limit:
-                self.fired = Stalled(level=level, idle=idle, limit=limit)
+            # Compared as points in time, just as they are slept for: a difference may be rounded to less than it was
+            # waited for, and then the time to look again would be now, over and over.
+            warning, end = last + limit / 2, last + limit
+            if now >= end:
+                self.fired = Stalled(level=level, idle=now - last, limit=limit)
                 self.scope.cancel(reason=f"watchdog: no {level} for {limit:g} s")
                 return float("inf")
-            if idle < limit / 2:
-                due = min(due, last + limit / 2)
+            if now < warning:
+                due = min(due, warning)
                 continue
-            due = min(due, last + limit)
+            due = min(due, end)
             if self._warned.get(level) != last:
                 self._warned[level] = last
-                self.warn(Stalled(level=level, idle=idle, limit=limit))
+                self.warn(Stalled(level=level, idle=now - last, limit=limit))
         return due
 
     def _levels(self) -> Iterator[tuple[Level, float, float]]:

@@ -30,6 +30,7 @@ __all__ = [
     "finish",
     "go_on",
     "hidden_message",
+    "join_queued",
     "next_turn",
     "queue_hidden",
     "response_end",
@@ -61,7 +62,7 @@ def with_response(state: LoopState) -> LoopState:
 
 def next_turn(state: LoopState) -> Transition:
     """Transition next_turn: queued messages join, the turn limit is tested."""
-    state, actions = _join_queued(state)
+    state, actions = join_queued(state)
     limit = state.limits.max_turns
     if limit is not None and state.turn_count + 1 > limit:
         error = f"the limit of {limit} turns is reached"
@@ -134,12 +135,13 @@ def finish(
     subtype: ResultSubtype | None = None,
 ) -> Transition:
     """The end of the run. Messages that still wait join the history, so that none is lost."""
-    state, joined = _join_queued(state)
+    state, joined = join_queued(state)
     ended = attrs.evolve(state, phase=Phase.TERMINAL, terminal=reason)
     return Transition(ended, (*joined, Finish(reason=reason, errors=errors, failure=failure, subtype=subtype)))
 
 
-def _join_queued(state: LoopState, *more: UserMessage) -> tuple[LoopState, tuple[Action, ...]]:
+def join_queued(state: LoopState, *more: UserMessage) -> tuple[LoopState, tuple[Action, ...]]:
+    """The state with the messages that wait, and ``more``, in its history, and what makes them known."""
     actions: list[Action] = []
     messages = (*state.queued, *more)
     for message in messages:
@@ -177,5 +179,5 @@ def settle(state: LoopState, text: str, *, mark: str | None) -> tuple[LoopState,
     elif in_response:
         actions += withdraw(state, "the response was broken off")
     marks = () if mark is None else (hidden_message(state, "interruption", mark),)
-    state, joined = _join_queued(state, *marks)
+    state, joined = join_queued(state, *marks)
     return state, (*actions, *joined)

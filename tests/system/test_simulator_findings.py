@@ -1,0 +1,114 @@
+"""What the simulator found, each as the smallest session that shows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.agents import stage
+from trio.testing import MockClock
+
+from atrio.actors import Dependencies
+from atrio.actors.dependencies import Prepared
+from atrio.actors.testing import Fault, ScriptedModel, Turn, text
+from atrio.actors.watchdog import IdleLimits, PulseBoard
+from atrio.runtime.errors import PeerGone
+from atrio.runtime.events import RunEnded
+from atrio.runtime.messages import Message
+from atrio.runtime.model import ModelFailure
+from atrio.runtime.result import TerminalReason
+
+DONE = Turn(text("done"))
+TOO_LONG = Fault.status(400, message="prompt is too long: 210000 tokens > 200000 maximum")
+NONSENSE: Any = None
+
+
+@given(began=st.floats(0, 1e9), limit=st.floats(0.1, 1e5))
+def test_a_watchdog_that_looks_when_it_said_has_something_to_say(began: float, limit: float) -> None:
+    """Rounding made the time to look again the present time, over and over."""
+    board, warnings = PulseBoard(), list[Any]()
+
+    async def watch() -> None:
+        with board.watching(IdleLimits(event=None, byte=limit), warnings.append) as pulse:
+            pulse.last_byte = began
+            half = pulse.check(began)
+            assert half > began
+            end = pulse.check(half)
+            assert 1 == len(warnings)
+            assert end > half
+            pulse.check(end)
+            assert pulse.fired is not None
+
+    trio.run(watch)
+
+
+@pytest.mark.parametrize("steps", range(12))
+async def test_a_message_is_in_the_history_or_refused(tmp_path: Path, autojump_clock: MockClock, steps: int) -> None:
+    """Accepted while the run said its last words, it was lost."""
+    outcome: list[str] = []
+    async with stage(tmp_path, ScriptedModel([Turn(text("slow", after=9.0))])) as on:
+
+        async def steer_late() -> None:
+            for _ in range(steps):
+                await trio.lowlevel.checkpoint()
+            try:
+                await run.steer("one more thing")
+            except PeerGone:
+                outcome.append("refused")
+            else:
+                outcome.append("accepted")
+
+        async with trio.open_nursery() as nursery, on.session.submit("go") as run:
+            await trio.sleep(1)
+            run.interrupt()
+            nursery.start_soon(steer_late)
+        async for event in run:
+            on.take(event)
+        on.check()
+        assert outcome == ["accepted" if "one more thing" in on.prompts() else "refused"]
+
+
+async def test_a_loop_that_fails_while_it_is_stopped_ends_its_run_all_the_same(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """The terminal event was missing."""
+    async with stage(tmp_path, ScriptedModel([Turn(text("slow", after=9.0)), DONE])) as on:
+        async with on.session.submit("go") as run:
+            await trio.sleep(1)
+            tree: Any = on.session._tree
+            run.interrupt()
+            for _ in range(2):
+                tree.loop.offer(NONSENSE)
+        async for event in run:
+            on.take(event)
+        on.check()
+        assert isinstance(on.events[-1], RunEnded)
+        assert TerminalReason.MODEL_ERROR is run.result.terminal_reason
+        assert (await on.run("again")).is_success
+
+
+async def test_a_compaction_that_hangs_is_given_up(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async def hangs(messages: tuple[Message, ...], level: str, failure: ModelFailure) -> tuple[Message, ...]:
+        await trio.sleep_forever()
+        return messages
+
+    deps = Dependencies(jitter=lambda: 0.0, autocompact=hangs)
+    async with stage(tmp_path, ScriptedModel([DONE], faults={1: TOO_LONG}), deps=deps) as on:
+        result = await on.run()
+        assert TerminalReason.PROMPT_TOO_LONG is result.terminal_reason
+        assert (await on.run("again")).is_success
+
+
+async def test_a_preparation_that_hangs_is_given_up(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async def hangs(messages: tuple[Message, ...]) -> Prepared:
+        await trio.sleep_forever()
+        return Prepared(messages=messages)
+
+    async with stage(tmp_path, ScriptedModel([DONE]), deps=Dependencies(prepare=hangs)) as on:
+        result = await on.run()
+        assert TerminalReason.TURN_SETUP_FAILED is result.terminal_reason
+        assert "took more than" in result.errors[0]
