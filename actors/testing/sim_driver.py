@@ -18,6 +18,7 @@ import trio
 
 from atrio.actors.agent import Agent
 from atrio.actors.dependencies import Dependencies
+from atrio.actors.recorder import Append
 from atrio.actors.run import Run
 from atrio.actors.session import Session, open_session
 from atrio.runtime.config import Config, Durability
@@ -39,7 +40,7 @@ __all__ = ["Director"]
 PATIENCE = 40 * 86_400.0
 """Virtual seconds after which a run counts as hanging; no sum of deadlines comes near it."""
 
-STEP_LIMIT = 3_000_000
+STEP_LIMIT = 400_000
 """Steps of one run after which it counts as going round without end."""
 
 REST = 7 * 86_400.0
@@ -102,6 +103,7 @@ class Director:
         self._calls = CallLog()
         self._hands = Hands()
         self._compacted = False
+        self._hints = 0
         self._ran: set[str] = set()
         self._checked: Sequence[Message] = ()
         self._unchecked: RunLog | None = None
@@ -115,7 +117,7 @@ class Director:
         try:
             async with self._open() as session:
                 self._session = session
-                session._parts.bus._subscriptions.append(_Observer(self._take))  # type: ignore[arg-type]
+                session._parts.bus._subscriptions.append(_Observer(self._take))
                 await self._play(session)
         except Exception as error:
             self._session_failed(error)
@@ -176,7 +178,8 @@ class Director:
         await self._run(session, 0, ())
 
     def _session_failed(self, error: Exception) -> None:
-        self.trace.append(f"the session failed: {error!r}")
+        if self._keep_trace:
+            self.trace.append(f"the session failed: {error!r}")
         log = self._unchecked
         if log is not None:
             log.error = error
@@ -208,7 +211,7 @@ class Director:
             pass
         except Exception as error:
             log.error = error
-            if not log.hit("loop", "watchdog"):
+            if not log.hit("loop", "watchdog", "recorder"):
                 self.findings.append(f"a run doesn't raise: {error!r}")
         finally:
             log.ended = trio.current_time()
@@ -308,7 +311,8 @@ class Director:
             case "raise":
                 reader.fail = True
             case "steer":
-                to_say.send_nowait(f"hint {len(self.logs)}.{self.steps.count}.{trio.current_time()}")
+                self._hints += 1
+                to_say.send_nowait(f"hint {self._hints}")
             case "submit":
                 self._submit_too_much(session)
             case "executor":
@@ -323,7 +327,7 @@ class Director:
             case "loop":
                 tree.loop.offer(NONSENSE)
             case "recorder":
-                session._parts.recorder.offer(NONSENSE)
+                session._parts.recorder.offer(Append((NONSENSE,)))
 
     def _submit_too_much(self, session: Session) -> None:
         entering: Any = session.submit("one too many").__aenter__()

@@ -39,7 +39,7 @@ DEATHS: tuple[StrikeKind, ...] = ("executor", "streamer", "streamer_inbox", "wat
 CompactKind: TypeAlias = Literal["none", "works", "fails", "hangs", "breaks"]
 HookKind: TypeAlias = Literal["agrees", "blocks", "blocks_always", "prevents", "crashes", "hangs"]
 ApprovalKind: TypeAlias = Literal["none", "allows", "denies", "crashes", "hangs"]
-PrepareKind: TypeAlias = Literal["as_it_is", "fails", "slow", "exhausted", "staged"]
+PrepareKind: TypeAlias = Literal["as_it_is", "fails", "slow", "exhausted", "staged", "hangs"]
 ToolHookKind: TypeAlias = Literal["denies", "defers", "allows", "changes", "spoils", "crashes", "hangs", "stops"]
 
 HOOKS = get_args(HookKind)

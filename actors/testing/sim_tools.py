@@ -71,7 +71,8 @@ class SimTool(Tool):
         self.log.running += 1
         self.log.seconds += float(input.get("seconds", 0.0))
         try:
-            return await self._do(input, ctx)
+            output: ToolOutput = await self._do(input, ctx)
+            return output
         finally:
             self.log.running -= 1
 
@@ -238,6 +239,8 @@ def preparation(kind: PrepareKind, hands: Hands) -> Any:
             raise RuntimeError("the context can't be prepared")
         if kind == "exhausted" and hands.prepared % 3 == 0:
             raise ContextExhausted("blocking_limit", "nothing more fits")
+        if kind == "hangs" and hands.prepared % 2 == 0:
+            await trio.sleep_forever()
         if kind == "slow":
             await trio.sleep(2.0)
         return Prepared(messages=messages, staged_collapses=2 if kind == "staged" else 0)

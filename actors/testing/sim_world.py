@@ -118,7 +118,8 @@ class Exchange:
         """Id and usage as far as they came; of a clean exchange only."""
         if not self.streaming:
             return _of_body(bytes(self.body)) if self.whole else None
-        id, wire = "", {}
+        id = ""
+        wire: JsonObject = {}
         for chunk in bytes(self.body).split(b"\n\n"):
             _, _, data = chunk.partition(b"data: ")
             if not data:
@@ -153,6 +154,7 @@ class NotingModel(ScriptedModel):
     def __init__(self, turns: tuple[Turn, ...], faults: Mapping[int, Fault], *, model: str) -> None:
         super().__init__(turns, model=model, repeat_last=True, faults=self._fault)
         self._planned = faults
+        self._distorted = False
         self.calm = False
         self.exchanges: list[Exchange] = []
 
@@ -164,6 +166,8 @@ class NotingModel(ScriptedModel):
     def respond(self, method: str, path: str, headers: Mapping[str, str], body: bytes, *, at: float = 0.0) -> Reply:
         reply = super().respond(method, path, headers, body, at=at)
         recorded = self.requests[-1]
+        if recorded.fault is not None and recorded.fault.name.startswith("frames"):
+            self._distorted = True
         self.exchanges.append(
             Exchange(
                 number=recorded.number,
@@ -174,6 +178,10 @@ class NotingModel(ScriptedModel):
             )
         )
         return reply
+
+    def _genuine(self, thinking: str, signature: str) -> bool:
+        # Thoughts that were distorted on the way are refused, and the client can't know that they were.
+        return self._distorted or super()._genuine(thinking, signature)
 
     def say_only(self, turn: Turn) -> None:
         """From now on every response is this, and whole."""
