@@ -1,13 +1,15 @@
 """
 Runs one command as a child process. Nothing else in atrio starts processes for tools.
 
-The child leads a session of its own, reads /dev/null, and writes both of its streams into one pipe, so that they
-stay in order. When `run_command` is left, in whichever way, the command's whole process tree is gone (see
-`atrio.tools.reaper` for what that covers), it is reaped, and no descriptor is left.
+The child leads a session of its own, reads /dev/null or what it is given, and writes both of its streams into one
+pipe, so that they stay in order, unless they are asked for apart. When `run_command` is left, in whichever way, the
+command's whole process tree is gone (see `atrio.tools.reaper` for what that covers), it is reaped, and no descriptor
+is left.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import subprocess
@@ -83,38 +85,48 @@ async def run_command(
     cwd: Path,
     env: Mapping[str, str],
     on_output: TakeOutput,
+    on_errors: TakeOutput | None = None,
+    stdin: bytes | None = None,
     grace: float = GRACE,
 ) -> Ended:
     """
     Run ``argv`` and give what it writes to ``on_output``, chunk by chunk.
 
+    With ``on_errors``, what it writes to stderr goes there instead. It reads ``stdin`` (None: nothing), and may leave
+    any part of it unread.
+
     When the first process ends, what it left in the background is stopped, and output that is under way is still
     taken for `DRAIN_LIMIT` seconds. Raises `CommandNotStarted`.
 
     Cancelled: all of its processes get SIGTERM, SIGKILL after ``grace`` seconds (at most `GRACE`), and are gone
-    when the cancellation goes on; until then ``on_output`` is still called. So a time limit is a cancel scope
+    when the cancellation goes on; until then its output is still taken. So a time limit is a cancel scope
     around the call.
     """
     token = uuid.uuid4().hex
-    process = await _start(argv, cwd, _with_token(env, token))
-    assert process.stdout is not None
+    process = await _start(argv, cwd, _with_token(env, token), feed=stdin is not None, apart=on_errors is not None)
     tree = ProcessTree(process.pid, token, process.poll)
-    pump = _Pump(process.stdout, on_output)
+    pumps = _pumps_of(process, on_output, on_errors)
+    feeding = trio.CancelScope()
     stopped = Stopped()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(pump.run)
+        for pump in pumps:
+            nursery.start_soon(pump.run)
+        if process.stdin is not None:
+            nursery.start_soon(_feed, process.stdin, stdin or b"", feeding)
         patience = min(grace, GRACE)
         try:
             await process.wait()
             patience = min(grace, BACKGROUND_GRACE)
             with trio.move_on_after(DRAIN_LIMIT):
-                await pump.ended.wait()
+                await _wait_for(pumps)
         finally:
             with trio.move_on_after(STOP_LIMIT, shield=True):
                 stopped = await tree.stop(patience)
                 with trio.move_on_after(DRAIN_LIMIT):
-                    await pump.ended.wait()
-            pump.scope.cancel(reason="the command has ended")
+                    await _wait_for(pumps)
+            feeding.cancel(reason="the command has ended")
+            for pump in pumps:
+                pump.scope.cancel(reason="the command has ended")
             if stopped.survivors:
                 _log.warning("processes of %s could not be killed: %s", argv[0], ", ".join(stopped.survivors))
     status = process.returncode
@@ -123,7 +135,7 @@ async def run_command(
         signal=-status if status is not None and status < 0 else None,
         stopped=stopped.names,
         survivors=stopped.survivors,
-        cut=not pump.complete,
+        cut=not all(pump.complete for pump in pumps),
     )
 
 
@@ -154,19 +166,42 @@ class _Pump:
                 await self.stream.aclose()
 
 
+def _pumps_of(process: trio.Process, on_output: TakeOutput, on_errors: TakeOutput | None) -> list[_Pump]:
+    assert process.stdout is not None
+    pumps = [_Pump(process.stdout, on_output)]
+    if process.stderr is not None and on_errors is not None:
+        pumps.append(_Pump(process.stderr, on_errors))
+    return pumps
+
+
+async def _wait_for(pumps: Sequence[_Pump]) -> None:
+    for pump in pumps:
+        await pump.ended.wait()
+
+
+async def _feed(stream: trio.abc.SendStream, data: bytes, scope: trio.CancelScope) -> None:
+    """Write what the command reads, as far as it reads it, and close the pipe."""
+    try:
+        with scope, contextlib.suppress(trio.BrokenResourceError):
+            await stream.send_all(data)
+    finally:
+        with trio.move_on_after(DRAIN_LIMIT, shield=True):
+            await stream.aclose()
+
+
 def _with_token(env: Mapping[str, str], token: str) -> dict[str, str]:
     """The environment with this command's token behind those of the commands around it, which look for theirs."""
     outer = env.get(TOKEN_VARIABLE)
     return {**env, TOKEN_VARIABLE: f"{outer}:{token}" if outer else token}
 
 
-async def _start(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> trio.Process:
+async def _start(argv: Sequence[str], cwd: Path, env: Mapping[str, str], *, feed: bool, apart: bool) -> trio.Process:
     try:
         return await trio.lowlevel.open_process(
             list(argv),
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if feed else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=subprocess.PIPE if apart else subprocess.STDOUT,
             start_new_session=True,
             cwd=cwd,
             env=env,

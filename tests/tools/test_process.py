@@ -12,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 
-from atrio.tools.process import GRACE, CommandNotStarted, Ended, run_command
+from atrio.tools.process import GRACE, CommandNotStarted, Ended, TakeOutput, run_command
 from atrio.tools.reaper import TOKEN_VARIABLE, ProcessTree
 
 DAEMON = "(setsid sh -c 'echo $$ >> pids; exec sleep 7531' >/dev/null 2>&1 </dev/null &)"
@@ -39,21 +39,35 @@ class Scene:
         self.output += chunk
         self.wrote.set()
 
-    async def run(self, script: str, *, grace: float = GRACE) -> Ended:
-        env = {"PATH": os.environ["PATH"], TOKEN_VARIABLE: self.mark}
-        return await run_command(["/bin/sh", "-c", script], cwd=self.cwd, env=env, on_output=self.take, grace=grace)
+    async def run(
+        self,
+        script: str,
+        *,
+        grace: float = GRACE,
+        stdin: bytes | None = None,
+        on_errors: TakeOutput | None = None,
+    ) -> Ended:
+        return await run_command(
+            ["/bin/sh", "-c", script],
+            cwd=self.cwd,
+            env={"PATH": os.environ["PATH"], TOKEN_VARIABLE: self.mark},
+            on_output=self.take,
+            on_errors=on_errors,
+            stdin=stdin,
+            grace=grace,
+        )
 
-    async def run_until_it_writes(self, script: str, *, grace: float = GRACE) -> float:
+    async def run_until_it_writes(self, script: str, *, grace: float = GRACE, stdin: bytes | None = None) -> float:
         """Cancel it once it has written something. How long the cancellation took."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._run_only, script, grace)
+            nursery.start_soon(self._run_only, script, grace, stdin)
             await self.wrote.wait()
             nursery.cancel_scope.cancel()
             start = trio.current_time()
         return trio.current_time() - start
 
-    async def _run_only(self, script: str, grace: float) -> None:
-        await self.run(script, grace=grace)
+    async def _run_only(self, script: str, grace: float, stdin: bytes | None) -> None:
+        await self.run(script, grace=grace, stdin=stdin)
 
     def left(self) -> list[str]:
         """Processes with our mark that still run."""
@@ -114,6 +128,49 @@ async def test_output_and_errors_come_in_order_and_the_status_is_told(scene: Sce
 
 async def test_standard_input_is_empty(scene: Scene) -> None:
     assert Ended(status=1) == await scene.run("cat; read x")
+
+
+# --- what it is given to read, and errors apart ----------------------------------------------------
+
+
+async def test_a_command_reads_what_it_is_given_and_its_errors_go_their_own_way(scene: Scene) -> None:
+    errors = b""
+
+    async def take_errors(chunk: bytes) -> None:
+        nonlocal errors
+        await trio.lowlevel.checkpoint()
+        errors += chunk
+
+    data = bytes(range(256)) * 4_000
+    ended = await scene.run("cat; echo bad >&2", stdin=data, on_errors=take_errors)
+    assert Ended(status=0) == ended
+    assert data == scene.output
+    assert b"bad\n" == errors
+    assert_nothing_is_left(scene)
+
+
+async def test_no_input_at_all_is_an_end_of_file(scene: Scene) -> None:
+    assert Ended(status=0) == await scene.run("cat", stdin=b"")
+
+
+@pytest.mark.parametrize("script", ["exit 0", "exec <&-; echo; exit 0", "head -c 10 >/dev/null", "sleep 7546 & exit 0"])
+async def test_input_that_nobody_reads_hinders_nothing(scene: Scene, script: str) -> None:
+    before = count_descriptors()
+    with trio.fail_after(2):
+        ended = await scene.run(script, stdin=b"x" * 1_000_000)
+    assert ended.status == 0
+    assert before == count_descriptors()
+    assert_nothing_is_left(scene)
+
+
+async def test_cancelling_while_input_waits_to_be_read_ends_all(scene: Scene) -> None:
+    before = count_descriptors()
+    assert await scene.run_until_it_writes("echo go; sleep 7547", stdin=b"x" * 1_000_000) < BOUND
+    assert before == count_descriptors()
+    assert_nothing_is_left(scene)
+
+
+# --- the process and its tree ---------------------------------------------------------------------
 
 
 async def test_the_command_leads_a_session_of_its_own(scene: Scene) -> None:
