@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -25,7 +26,13 @@ SOURCES = ("user", "project", "local")
 
 @attrs.frozen(kw_only=True)
 class Settings:
-    """What atrio takes from settings files. Lists of all files are joined, of single values the strongest wins."""
+    """
+    What atrio takes from settings files. Lists of all files are joined, of single values the strongest wins.
+
+    Args:
+        hooks: the groups of each hook event, as the files have them.
+        hook_files: the file that each of these groups is from, in the same order, to be named where one is wrong.
+    """
 
     model: str | None = None
     allow: tuple[str, ...] = ()
@@ -34,6 +41,8 @@ class Settings:
     default_mode: str | None = None
     additional_directories: tuple[str, ...] = ()
     env: Mapping[str, str] = attrs.field(factory=dict)
+    hooks: Mapping[str, Sequence[Any]] = attrs.field(factory=dict)
+    hook_files: Mapping[str, Sequence[str]] = attrs.field(factory=dict)
 
     def overlaid(self, stronger: Settings) -> Settings:
         """These settings with ``stronger`` ones over them."""
@@ -45,7 +54,13 @@ class Settings:
             default_mode=stronger.default_mode or self.default_mode,
             additional_directories=(*self.additional_directories, *stronger.additional_directories),
             env={**self.env, **stronger.env},
+            hooks=_joined(self.hooks, stronger.hooks),
+            hook_files=_joined(self.hook_files, stronger.hook_files),
         )
+
+
+def _joined(one: Mapping[str, Sequence[Any]], other: Mapping[str, Sequence[Any]]) -> Mapping[str, Sequence[Any]]:
+    return {key: (*one.get(key, ()), *other.get(key, ())) for key in (*one, *other)}
 
 
 def load_settings(cwd: Path, home: Path, user_home: Path | None, sources: Iterable[str] = SOURCES) -> Settings:
@@ -134,6 +149,7 @@ class _Reader:
     def settings(self, data: object) -> Settings:
         top = self._object(data, "the file")
         permissions = self._object(top.get("permissions"), "permissions")
+        hooks = self._lists(top.get("hooks"), "hooks")
         return Settings(
             model=self._text(top.get("model"), "model"),
             allow=self._texts(permissions.get("allow"), "permissions.allow"),
@@ -144,6 +160,8 @@ class _Reader:
                 permissions.get("additionalDirectories"), "permissions.additionalDirectories"
             ),
             env=self._env(top.get("env")),
+            hooks=hooks,
+            hook_files={key: (self.thing,) * len(groups) for key, groups in hooks.items()},
         )
 
     def _wrong(self, key: str, wanted: str, value: object) -> ConfigError:
@@ -171,6 +189,13 @@ class _Reader:
             if not isinstance(item, str):
                 raise self._wrong(f"{key}[{position}]", "a text", item)
         return tuple(value)
+
+    def _lists(self, value: object, key: str) -> Mapping[str, Sequence[Any]]:
+        lists = self._object(value, key)
+        for name, items in lists.items():
+            if not isinstance(items, list):
+                raise self._wrong(f"{key}.{name}", "a list", items)
+        return {name: tuple(items) for name, items in lists.items()}
 
     def _env(self, value: object) -> Mapping[str, str]:
         env = self._object(value, "env")

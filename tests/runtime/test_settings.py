@@ -65,7 +65,7 @@ def test_a_whole_file_is_read_and_what_is_unknown_is_left_alone(tmp_path: Path) 
             "later": 1,
         },
         "env": {"A": "x", "B": 1, "C": True, "D": 1.5},
-        "hooks": {"Stop": []},
+        "hooks": {"Stop": [{"hooks": []}]},
     }
     expected = Settings(
         model="m",
@@ -75,6 +75,8 @@ def test_a_whole_file_is_read_and_what_is_unknown_is_left_alone(tmp_path: Path) 
         default_mode="acceptEdits",
         additional_directories=("../b",),
         env={"A": "x", "B": "1", "C": "true", "D": "1.5"},
+        hooks={"Stop": ({"hooks": []},)},
+        hook_files={"Stop": (f"settings file {tmp_path / 'settings.json'}",)},
     )
     assert expected == read_settings(file(tmp_path, json.dumps(data)))
 
@@ -108,6 +110,8 @@ def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
             r"additionalDirectories\[0\] must be a text, it is null",
         ),
         ('{"env": "A=1"}', "env must be an object"),
+        ('{"hooks": []}', "hooks must be an object"),
+        ('{"hooks": {"Stop": {"hooks": []}}}', r"hooks\.Stop must be a list, it is"),
         ('{"env": {"A": null}}', r"env\.A must be a text, it is null"),
         ('{"env": {"A": ["x"]}}', r"env\.A must be a text"),
         ('{"env": {"A=B": "x"}}', r"'A=B', which can't name a variable"),
@@ -213,6 +217,23 @@ def test_single_values_come_from_the_strongest_and_lists_are_joined(place: Place
     assert "m1" == place.load("user").model
     assert "m3" == place.load("project", "user").model
     assert Settings() == load_settings(place.cwd, place.home, place.user, ())
+
+
+def test_hooks_of_all_files_are_joined_and_each_is_known_by_its_file(place: Place) -> None:
+    own, project = place.home / "settings.json", place.cwd / ".claude" / "settings.json"
+    place.write(own, hooks={"Stop": [1, 2], "Notification": [3]})
+    place.write(project, hooks={"Stop": [4], "SessionEnd": [5]})
+    settings = place.load()
+    assert {"Stop": (1, 2, 4), "Notification": (3,), "SessionEnd": (5,)} == settings.hooks
+    files = tuple(f"settings file {path}" for path in (own, own, project))
+    assert {"Stop": files, "Notification": files[:1], "SessionEnd": files[2:]} == settings.hook_files
+
+
+def test_hooks_of_a_project_are_read_only_where_its_settings_are(place: Place) -> None:
+    place.write(place.cwd / ".claude" / "settings.json", hooks={"Stop": [1]})
+    place.write(place.cwd / ".atrio" / "settings.local.json", hooks={"Stop": [2]})
+    assert {} == place.load("user").hooks
+    assert {"Stop": (1,)} == place.load("user", "project").hooks
 
 
 def test_without_a_home_folder_there_are_no_users_settings(place: Place) -> None:
