@@ -66,6 +66,7 @@ class Executor:
         self._pipeline = pipeline
         self._limit = limit
         self._entries: list[_Entry] = []
+        self._aborted = False
         self.status = Status()
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
@@ -89,6 +90,9 @@ class Executor:
         self._admit(nursery)
 
     def _admit(self, nursery: trio.Nursery) -> None:
+        if self._aborted:
+            # A call that is shielded from the abort would begin all the same, and nobody would ever stop it.
+            return
         for position in admit(((entry.state, entry.call.safe) for entry in self._entries), limit=self._limit):
             entry = self._entries[position]
             entry.state = CallState.EXECUTING
@@ -156,6 +160,7 @@ class Executor:
         try:
             await trio.sleep_forever()
         finally:
+            self._aborted = True
             for entry in self._entries:
                 if entry.blocks and entry.state is CallState.EXECUTING:
                     entry.stop("the run was aborted")

@@ -199,9 +199,21 @@ class Loop:
             self._defect = f"{type(error).__name__}: {error}"
             raise
         finally:
-            if self._history.result is None:
-                with trio.move_on_after(LAST_WORDS_LIMIT, shield=True):
-                    await self._break_off()
+            # After a defect the others still work: their last words are awaited first (`end_after_defect`).
+            if self._defect is None:
+                await self._say_last_words()
+
+    async def end_after_defect(self) -> None:
+        """
+        The run's end, where the loop itself has failed: answers, records and tells what the other actors, which have
+        ended by now, had to say. Does nothing for a run that has its end.
+        """
+        await self._say_last_words()
+
+    async def _say_last_words(self) -> None:
+        if self._history.result is None:
+            with trio.move_on_after(LAST_WORDS_LIMIT, shield=True):
+                await self._break_off()
 
     async def _take_what_is_there(self) -> None:
         self._backlog.extend(self._inbox.drain())

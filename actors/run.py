@@ -70,6 +70,7 @@ class RunTree:
         self._history = history
         self._failure: BaseException | None = None
         self._failed = ""
+        self._loop: Loop | None = None
         self.loop: Address[LoopInput]
         self.loop, self._loop_inbox = open_mailbox(LOOP_INBOX, reserve=ANSWERS_OWED, name="loop")
         self._calls: Address[RunCall]
@@ -82,7 +83,7 @@ class RunTree:
             [
                 ChildSpec(
                     "loop",
-                    lambda: factory.loop(self._loop_inbox, self._requests, self._calls, self._is_stopping),
+                    lambda: self._make_loop(factory),
                     restart=Restart.TEMPORARY,
                     shutdown=LOOP_GRACE,
                     significant=True,
@@ -107,6 +108,10 @@ class RunTree:
             on_exit=self._child_ended,
         )
 
+    def _make_loop(self, factory: RunFactory) -> Loop:
+        self._loop = factory.loop(self._loop_inbox, self._requests, self._calls, self._is_stopping)
+        return self._loop
+
     def _is_stopping(self) -> bool:
         return self.supervisor.stopping
 
@@ -130,7 +135,11 @@ class RunTree:
         """
         try:
             with self._loop_inbox, self._calls_inbox, self._requests_inbox:
-                await self.supervisor.run(task_status=task_status)
+                try:
+                    await self.supervisor.run(task_status=task_status)
+                finally:
+                    if self._loop is not None:
+                        await self._loop.end_after_defect()  # noqa: ASYNC102  # shielded and bounded there
         except Exception:
             if self._failed in (Executor.name, Streamer.name) and self._history.result is not None:
                 return

@@ -149,11 +149,10 @@ def _time(plan: Plan, log: RunLog) -> Iterator[str]:
     if log.out_of_time:
         yield "virtual time is bounded: the run had to be stopped"
         return
-    limit = _allowed(plan, log)
     # A reader that is to leave its block notices at the next event, a loop that is to die at its next message.
     aborts = [at for kind, at in log.hits if kind in ("interrupt", "cancel", "recorder")]
-    if aborts:
-        limit = min(limit, aborts[0] - log.began + GRACES)
+    # A tool may hang until somebody breaks in: then it is the abort alone that has a limit.
+    limit = aborts[0] - log.began + GRACES if aborts else _allowed(plan, log)
     if plan.max_seconds is not None:
         limit = min(limit, plan.max_seconds + GRACES)
     if log.ended - log.began > limit:

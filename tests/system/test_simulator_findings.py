@@ -9,17 +9,19 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.agents import stage
+from tests.support.agents import Probe, sleeping, stage
 from trio.testing import MockClock
 
 from atrio.actors import Dependencies
 from atrio.actors.dependencies import Prepared
-from atrio.actors.testing import Fault, ScriptedModel, Turn, text
+from atrio.actors.testing import Fault, ScriptedModel, Turn, text, tool
 from atrio.actors.watchdog import IdleLimits, PulseBoard
+from atrio.runtime import notes
 from atrio.runtime.errors import PeerGone
-from atrio.runtime.events import RunEnded
+from atrio.runtime.events import RunEnded, ToolStarted
 from atrio.runtime.messages import Message
 from atrio.runtime.model import ModelFailure
+from atrio.runtime.replay import replay_file
 from atrio.runtime.result import TerminalReason
 
 DONE = Turn(text("done"))
@@ -77,18 +79,59 @@ async def test_a_loop_that_fails_while_it_is_stopped_ends_its_run_all_the_same(
 ) -> None:
     """The terminal event was missing."""
     async with stage(tmp_path, ScriptedModel([Turn(text("slow", after=9.0)), DONE])) as on:
-        async with on.session.submit("go") as run:
-            await trio.sleep(1)
-            tree: Any = on.session._tree
-            run.interrupt()
-            for _ in range(2):
-                tree.loop.offer(NONSENSE)
+        with pytest.raises(AssertionError):  # noqa: PT012
+            async with on.session.submit("go") as run:
+                await trio.sleep(1)
+                tree: Any = on.session._tree
+                run.interrupt()
+                for _ in range(2):
+                    tree.loop.offer(NONSENSE)
         async for event in run:
             on.take(event)
         on.check()
         assert isinstance(on.events[-1], RunEnded)
         assert TerminalReason.MODEL_ERROR is run.result.terminal_reason
         assert (await on.run("again")).is_success
+
+
+async def test_when_the_loop_fails_no_call_runs_that_has_its_result_already(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """The calls were answered while the executor still went on."""
+    probe = Probe(behave=sleeping(a=3.0, b=3.0), interrupt="block")
+    model = ScriptedModel([Turn(tool("Probe", {"name": "a"}, "ta"), tool("Probe", {"name": "b"}, "tb")), DONE])
+    async with stage(tmp_path, model, probe, options={"tool_concurrency": 1}) as on:
+        with pytest.raises(AssertionError):  # noqa: PT012
+            async with on.session.submit("go") as run:
+                async for event in run:
+                    on.take(event)
+                    if isinstance(event, ToolStarted):
+                        tree: Any = on.session._tree
+                        tree.loop.offer(NONSENSE)
+        async for event in run:
+            on.take(event)
+        on.check()
+        assert [("ta", "a done", False), ("tb", notes.INTERRUPTED_CALL, True)] == on.results()
+        assert [("a", "+", 0.0), ("a", "-", 3.0)] == probe.log
+        assert TerminalReason.MODEL_ERROR is run.result.terminal_reason
+        assert {} == replay_file(on.session.journal).started
+        assert (await on.run("again")).is_success
+
+
+async def test_a_call_that_waits_is_not_begun_after_an_abort(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """One that blocks interruption began when its turn came, shielded, and without any limit."""
+    probe = Probe(behave=sleeping(a=3.0, b=1e6), interrupt="block")
+    calls = [tool("Probe", {"name": "a"}, "ta"), tool("Probe", {"name": "b"}, "tb")]
+    async with stage(tmp_path, ScriptedModel([Turn(*calls), DONE]), probe, options={"tool_concurrency": 1}) as on:
+        async with on.session.submit("go") as run:
+            await trio.sleep(1)
+            run.interrupt()
+        async for event in run:
+            on.take(event)
+        on.check()
+        assert [("ta", "a done", False), ("tb", notes.INTERRUPTED_CALL, True)] == on.results()
+        assert [("a", "+", 0.0), ("a", "-", 3.0)] == probe.log
+        assert 3.0 == trio.current_time()
 
 
 async def test_a_compaction_that_hangs_is_given_up(tmp_path: Path, autojump_clock: MockClock) -> None:
