@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from .messages import Usage
+from .messages import JsonObject, Usage
 from .prices import Catalogue
 from .result import ModelUsage
 
@@ -24,6 +24,8 @@ class Ledger:
     catalogue: Catalogue
     _responses: dict[str, tuple[str, Usage, float | None]] = attrs.field(factory=dict)
     _models: dict[str, ModelUsage] = attrs.field(factory=dict)
+    _carried: dict[str, ModelUsage] = attrs.field(factory=dict)
+    """What was used before anything that is recorded here."""
 
     def record(self, message_id: str, model: str, usage: Usage) -> float | None:
         """Book a response; returns its cost in USD, None if unknown."""
@@ -32,7 +34,7 @@ class Ledger:
         known = message_id in self._responses
         self._responses[message_id] = (model, usage, cost)
         if known:
-            self._models = {}
+            self._models = dict(self._carried)
             for name, each, price in self._responses.values():
                 self._add(name, each, price)
         else:
@@ -48,6 +50,29 @@ class Ledger:
         self._models[model] = attrs.evolve(
             so_far, usage=so_far.usage + usage, cost_usd=_sum(so_far.cost_usd, cost), requests=so_far.requests + 1
         )
+
+    def totals(self) -> JsonObject:
+        """All of it by model, for the journal: what `carry` takes."""
+        return {
+            name: {"usage": entry.usage.to_wire(), "costUSD": entry.cost_usd, "requests": entry.requests}
+            for name, entry in self._models.items()
+        }
+
+    def carry(self, totals: JsonObject) -> None:
+        """Begin with what an earlier ledger's `totals` say. To be called before anything is recorded."""
+        for name, each in totals.items():
+            if not isinstance(each, dict):
+                continue
+            usage, cost, requests = each.get("usage"), each.get("costUSD"), each.get("requests")
+            info = self.catalogue.find(name)
+            self._carried[name] = ModelUsage(
+                usage=Usage().updated(usage if isinstance(usage, dict) else None),
+                cost_usd=float(cost) if isinstance(cost, int | float) else None,
+                requests=requests if isinstance(requests, int) else 0,
+                context_window=info.context_window if info else None,
+                max_output_tokens=info.max_output_tokens if info else None,
+            )
+        self._models = dict(self._carried)
 
     @property
     def usage(self) -> Usage:

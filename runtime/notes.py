@@ -9,6 +9,8 @@ from .model import IncompleteBlock
 __all__ = [
     "INTERRUPTED",
     "INTERRUPTED_CALL",
+    "NOT_RUN",
+    "RESUMED",
     "RESUME_CUT",
     "RESUME_OUTPUT",
     "STRUCTURED_OUTPUT_MISSING",
@@ -17,6 +19,7 @@ __all__ = [
     "cut_calls",
     "lost_part",
     "no_progress",
+    "outcome_unknown",
     "sibling_failed",
     "stop_hook_feedback",
     "token_target",
@@ -29,6 +32,13 @@ TOO_MANY_CALLS = "Not run: the response asked for more tool calls than one respo
 STRUCTURED_OUTPUT_MISSING = (
     "Give your final answer by calling the StructuredOutput tool with input that fits its schema; a text alone does "
     "not count."
+)
+NOT_RUN = (
+    "Not run: the process ended before this call began, so it had no effect. Ask for it again if you still want it."
+)
+RESUMED = (
+    "[The process that ran this session ended unexpectedly; the session has been resumed. Files, processes and the "
+    "outcome of calls that were running may not be what you expect. Go on with the task from where it stands.]"
 )
 RESUME_CUT = (
     "The connection broke while you were writing; what is above arrived, the rest is lost. Go on from there: no "
@@ -52,6 +62,14 @@ def cut_calls(incomplete: Sequence[IncompleteBlock]) -> str:
 def lost_part(name: str) -> str:
     """The result of a call whose outcome was lost with a part of the runtime."""
     return f"The {name} failed while this call ran; its outcome is unknown. Check before you repeat it."
+
+
+def outcome_unknown(name: str) -> str:
+    """The result of a call that was running when the process ended."""
+    return (
+        f"The process ended while this {name} call was running; its outcome is unknown. It may have had all, some or "
+        "none of its effects: check before you repeat it."
+    )
 
 
 def sibling_failed(name: str) -> str:

@@ -50,6 +50,7 @@ class ResponseEndRecord:
     A response is over. ``incomplete``: it was broken off, what had come of it counts.
 
     ``beside_block``: another program noted this with a block; more blocks of the same response may follow.
+    ``copied``: the original stands elsewhere, so this usage is not to be added up.
     """
 
     uuid: str
@@ -59,6 +60,7 @@ class ResponseEndRecord:
     usage: Usage
     incomplete: bool = False
     beside_block: bool = False
+    copied: bool = False
 
 
 @attrs.frozen(kw_only=True)

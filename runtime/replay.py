@@ -2,7 +2,8 @@
 From a journal back to the history that it records.
 
 A bad line never hides what follows it: it is skipped and reported with its place. Replaying a journal gives the
-very history that the session had in memory. Journals of other programs are read as well as possible.
+very history that the session had in memory. Journals of other programs are read as well as possible. What a crash
+left unfinished is settled in `resume`.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from .records import (
     UserRecord,
     WithdrawRecord,
 )
-from .rerecord import BOUNDARY
+from .rerecord import BOUNDARY, REWOUND, USAGE_TOTALS
 from .transcript import records_from_line
 from .wirejson import parse_object, without_surrogates
 
-__all__ = ["BadLine", "Replay", "read_records", "replay", "replay_file"]
+__all__ = ["BadLine", "OpenResponse", "Replay", "Replayer", "read_records", "replay", "replay_file"]
 
 
 @attrs.frozen(kw_only=True)
 class BadLine:
-    """A line that was skipped."""
+    """A line that was skipped. ``number`` counts from where the reading began; ``offset_bytes`` is its place."""
 
     number: int
     offset_bytes: int
@@ -50,22 +51,35 @@ class Replay:
 
     messages: tuple[Message, ...] = ()
     usage: dict[str, tuple[str, Usage]] = attrs.field(factory=dict)
-    """By message id: model and usage of each response, withdrawn ones too (they were paid for)."""
+    """
+    By message id: model and usage of each response, withdrawn ones too (they were paid for); those that
+    ``usage_before`` counts are not among them, nor copies of another session's.
+    """
+    usage_before: JsonObject = attrs.field(factory=dict)
+    """What had been used when the history was last compacted; see `Ledger.totals`."""
     started: dict[str, ToolStartRecord] = attrs.field(factory=dict)
     last_uuid: str | None = None
+    run: RunStartRecord | RunEndRecord | None = None
+    """Start or end of the last run, whichever is recorded last."""
+    incomplete: bool = False
+    """The last response was broken off."""
     bad_lines: list[BadLine] = attrs.field(factory=list)
 
 
-def read_records(path: Path, bad_lines: list[BadLine]) -> Iterator[Record]:
+def read_records(path: Path, bad_lines: list[BadLine], *, start: int = 0) -> Iterator[Record]:
     """
     The records of a file, one line in memory at a time; what is no record goes to ``bad_lines``.
+
+    Args:
+        start: the offset (bytes) of the first line to be read.
 
     Raises:
         JournalCorrupt: the file can't be read.
     """
-    number = offset = 0
+    number, offset = 0, start
     try:
         with path.open("rb") as file:
+            file.seek(start)
             for number, line in enumerate(file, 1):
                 try:
                     records = records_from_line(_parse(line)) if not line.isspace() else ()
@@ -105,14 +119,14 @@ def replay_file(path: Path) -> Replay:
 
 def replay(records: Iterable[Record]) -> Replay:
     """What these records come to."""
-    builder = _Builder()
+    replayer = Replayer()
     for record in records:
-        builder.take(record)
-    return builder.finish()
+        replayer.take(record)
+    return replayer.finish()
 
 
 @attrs.define(eq=False)
-class _Response:
+class OpenResponse:
     """A response in the making, and the results of its calls, in call order."""
 
     message: AssistantMessage
@@ -126,8 +140,8 @@ class _Response:
             self.results.append(None)
 
     @property
-    def open_calls(self) -> bool:
-        return None in self.results
+    def open_calls(self) -> tuple[ToolUseBlock, ...]:
+        return tuple(call for call, result in zip(self.message.tool_uses, self.results, strict=True) if result is None)
 
     def answer(self, record: ResultRecord) -> None:
         """The first open call of that id is answered (ids need not be unique)."""
@@ -149,15 +163,20 @@ class _Response:
 
 
 @attrs.define(eq=False)
-class _Builder:
+class Replayer:
+    """Takes one record after the other. ``response`` is the one that more may still be said of."""
+
     out: Replay = attrs.field(factory=Replay)
     messages: list[Message] = attrs.field(factory=list)
-    response: _Response | None = None
+    message_of: dict[str, str] = attrs.field(factory=dict)
+    """By a line's uuid: the uuid of the message that it became a part of. In order of the lines."""
+    response: OpenResponse | None = None
     waiting: list[Message] = attrs.field(factory=list)
     """Messages that were recorded while calls were open; they join after the results."""
 
     def take(self, record: Record) -> None:
         self.out.last_uuid = record.uuid
+        self.message_of[record.uuid] = record.uuid
         match record:
             case UserRecord():
                 self._add(record.message)
@@ -172,10 +191,9 @@ class _Builder:
             case WithdrawRecord():
                 self._withdraw(record)
             case SystemRecord():
-                if record.subtype == BOUNDARY:
-                    self._begin_anew()
-                self._add(SystemMessage(uuid=record.uuid, subtype=record.subtype, text=record.text, data=_data(record)))
+                self._system(record)
             case RunStartRecord() | RunEndRecord():
+                self.out.run = record
                 self._close()
 
     def finish(self) -> Replay:
@@ -183,11 +201,36 @@ class _Builder:
         self.out.messages = tuple(self.messages)
         return self.out
 
+    def _system(self, record: SystemRecord) -> None:
+        if record.subtype == REWOUND:
+            self._rewind(str(_data(record).get("to", "")))
+            return
+        if record.subtype == USAGE_TOTALS:
+            self.out.usage, self.out.usage_before = {}, _data(record)
+            return
+        if record.subtype == BOUNDARY:
+            self._begin_anew()
+        self._add(SystemMessage(uuid=record.uuid, subtype=record.subtype, text=record.text, data=_data(record)))
+
+    def _rewind(self, uuid: str) -> None:
+        """What came after this message no longer counts; the results of its calls stay with it."""
+        self._close()
+        place = next((n for n, message in enumerate(self.messages) if message.uuid == uuid), None)
+        if place is None:
+            return
+        following = self.messages[place + 1 : place + 2]
+        answered = any(isinstance(message, UserMessage) and message.origin == "tool_results" for message in following)
+        del self.messages[place + (2 if answered else 1) :]
+        self.out.incomplete = False
+
     def _begin_anew(self) -> None:
         """What is behind a boundary takes the place of all that came before it."""
         self.response = None
         self.waiting = []
         self.messages = []
+        self.message_of = {}
+        self.out.started = {}
+        self.out.incomplete = False
 
     def _add(self, message: Message) -> None:
         if self.response is not None and self.response.open_calls:
@@ -207,11 +250,15 @@ class _Builder:
                 requested_model=record.requested_model,
                 content=(),
             )
-            self.response = response = _Response(message)
+            self.response = response = OpenResponse(message)
+            self.out.incomplete = False
+        self.message_of[record.uuid] = response.message.uuid
         response.add(record)
 
     def _response_end(self, record: ResponseEndRecord) -> None:
-        self.out.usage[record.message_id] = (record.model, record.usage)
+        if not record.copied:
+            self.out.usage[record.message_id] = (record.model, record.usage)
+        self.out.incomplete = record.incomplete
         response = self.response
         if response is not None and response.message.message_id == record.message_id and not response.over:
             response.over = not record.beside_block
@@ -220,11 +267,13 @@ class _Builder:
     def _result(self, record: ResultRecord) -> None:
         self.out.started.pop(record.block.tool_use_id, None)
         if self.response is not None:
+            self.message_of[record.uuid] = self.response.message.uuid
             self.response.answer(record)
 
     def _withdraw(self, record: WithdrawRecord) -> None:
         if self.response is not None and self.response.message.message_id == record.message_id:
             self.response = None
+            self.out.incomplete = False
             self.messages += self.waiting
             self.waiting = []
 

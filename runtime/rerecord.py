@@ -16,9 +16,17 @@ from .messages import AssistantMessage, Message, SystemMessage, ToolResultBlock,
 from .records import BlockRecord, Record, ResponseEndRecord, ResultRecord, SystemRecord, UserRecord
 from .state import derive_id
 
-__all__ = ["BOUNDARY", "rerecord"]
+__all__ = ["BOUNDARY", "REWOUND", "USAGE_TOTALS", "records_of", "rerecord"]
 
 BOUNDARY = "compact_boundary"
+
+REWOUND = "rewound"
+"""The conversation goes on from an earlier message, ``data["to"]``; ``data["line"]`` is that one's last line."""
+
+USAGE_TOTALS = "usage_totals"
+"""
+Follows a boundary: what the session had used until there, so that nobody need read what lies before it.
+"""
 
 
 def rerecord(
@@ -49,6 +57,20 @@ def rerecord(
         kept.append(renamed)
         records += _records(renamed, names)
     return tuple(kept), tuple(records)
+
+
+def records_of(messages: Sequence[Message]) -> tuple[Record, ...]:
+    """
+    The records of messages that another journal holds already, for one that begins with them. A replay gives the
+    very same messages; what they used is not counted again.
+    """
+    records: list[Record] = []
+    names: dict[str, str] = {}
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            names.update({call.id: call.name for call in message.tool_uses})
+        records += _records(message, names)
+    return tuple(records)
 
 
 def _records(message: Message, names: Mapping[str, str]) -> Sequence[Record]:
@@ -93,5 +115,6 @@ def _response(message: AssistantMessage) -> Sequence[Record]:
         model=message.model,
         stop_reason=message.stop_reason,
         usage=message.usage,
+        copied=True,
     )
     return [*blocks, end]

@@ -4,7 +4,7 @@ The lines of a journal: from records to JSON objects and back. Pure.
 The shapes are those that readers of existing transcripts understand: ``user``, ``assistant`` and ``system`` lines
 linked by ``uuid`` and ``parentUuid``, one content block in each assistant line, the API's message id in all lines of
 one response. A response's usage is in its last line alone (which has no content), so that a reader which adds up
-lines counts it once.
+lines counts it once; in a copy of a response it stands where no such reader looks.
 
 Lines of other programs are read as well as possible: content that is a plain text, several blocks in a line, usage
 and stop reason beside a block, results without a tool's name.
@@ -43,6 +43,7 @@ from .records import (
     UserRecord,
     WithdrawRecord,
 )
+from .rerecord import REWOUND
 
 __all__ = ["LineWriter", "records_from_line"]
 
@@ -73,6 +74,9 @@ class LineWriter:
             "version": self.version,
             "timestamp": now.strftime("%Y-%m-%dT%H:%M:%S.") + f"{now.microsecond // 1000:03d}Z",
         }
+        if isinstance(record, SystemRecord) and record.subtype == REWOUND and isinstance(record.data, dict):
+            # Readers follow the links: for them, the branch begins where the conversation was taken back to.
+            common["parentUuid"] = record.data.get("line", self.parent)
         value = {**common, **_body(record), "uuid": record.uuid}
         self.parent = record.uuid
         return json_line(value)
@@ -87,10 +91,11 @@ def _body(record: Record) -> JsonObject:
         case ResponseEndRecord():
             line = _assistant_line(record.message_id, record.model, [])
             line["message"]["stop_reason"] = record.stop_reason
-            if record.usage.reported:
-                line["message"]["usage"] = record.usage.to_wire()
-            elif record.usage.extra:
-                line["message"]["usage"] = dict(record.usage.extra)
+            usage = record.usage.to_wire() if record.usage.reported else dict(record.usage.extra)
+            if record.copied:
+                line["copiedUsage"] = usage
+            elif usage:
+                line["message"]["usage"] = usage
             return {**line, "incomplete": True} if record.incomplete else line
         case ResultRecord():
             line = {"type": "user", "message": {"role": "user", "content": [block_to_wire(record.block)]}}
@@ -231,6 +236,8 @@ def _assistant_records(
     uuid: str, line: Mapping[str, Any], message: Mapping[str, Any], blocks: tuple[Block, ...]
 ) -> tuple[Record, ...]:
     id, model, reason, usage = (message.get(key) for key in ("id", "model", "stop_reason", "usage"))
+    copied = line.get("copiedUsage")
+    usage = copied if isinstance(copied, dict) else usage
     message_id = id if isinstance(id, str) else uuid
     name = model if isinstance(model, str) else ""
     asked, invalid = line.get("requestedModel"), line.get("invalidJson")
@@ -252,6 +259,7 @@ def _assistant_records(
                 usage=Usage().updated(usage if isinstance(usage, dict) else None),
                 incomplete=line.get("incomplete") is True,
                 beside_block=bool(blocks),
+                copied=isinstance(copied, dict),
             )
         )
     return tuple(records)
