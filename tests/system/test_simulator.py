@@ -1,0 +1,88 @@
+"""Sessions drawn from seeds keep every invariant, and the same seed is the same session everywhere."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+
+import pytest
+
+from atrio.actors.testing.simulator import Outcome, draw_plan, simulate
+from atrio.runtime.result import TerminalReason
+
+CHUNK = 25
+QUICK = 300
+SAME = 15
+SOAK = 2_400
+LIMIT = 280.0
+
+
+played = functools.cache(simulate)
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "atrio.actors.testing.simulator", *arguments]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, QUICK, CHUNK))
+def test_every_invariant_holds(first: int) -> None:
+    broken = [outcome for outcome in map(played, range(first, first + CHUNK)) if outcome.findings]
+    assert not broken, "\n".join(map(str, broken))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(LIMIT + 20)
+def test_every_invariant_holds_for_thousands_of_seeds() -> None:
+    """Two processes, since two are what a small machine has."""
+    half = SOAK // 2
+    first = [QUICK, QUICK + half]
+    players = [
+        subprocess.Popen(command("--seed", str(seed), "--count", str(half)), stdout=subprocess.PIPE, text=True)
+        for seed in first
+    ]
+    told = [player.communicate(timeout=LIMIT)[0] for player in players]
+    assert [0, 0] == [player.returncode for player in players], "\n".join(told)
+
+
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_trace_in_any_process() -> None:
+    def digests(hash_seed: str) -> str:
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        done = subprocess.run(
+            command("--seed", "500", "--count", str(SAME), "--digest"), env=environment, capture_output=True, text=True
+        )
+        return "\n".join(line for line in done.stdout.splitlines() if len(line.split()) == 2)
+
+    once, again = digests("1"), digests("2")
+    assert SAME == len(once.splitlines())
+    assert once == again
+    # What ran before in this process doesn't matter either.
+    assert once == "\n".join(f"{seed} {simulate(seed).digest}" for seed in range(500, 500 + SAME))
+
+
+def test_a_seed_draws_the_same_plan_twice() -> None:
+    assert [draw_plan(seed).describe() for seed in range(50)] == [draw_plan(seed).describe() for seed in range(50)]
+
+
+def test_a_broken_seed_says_how_to_play_it_again() -> None:
+    outcome = Outcome(seed=7, findings=("history: broken",), digest="", reasons=("completed",), events=1, virtual=0.0)
+    assert "- history: broken" in str(outcome)
+    assert str(outcome).endswith("python -m atrio.actors.testing.simulator --seed 7 --trace")
+
+
+@pytest.mark.slow
+def test_the_seeds_reach_nearly_every_end() -> None:
+    """Otherwise the simulator would have stopped looking at what it is there for."""
+    seen = {reason for seed in range(QUICK) for reason in played(seed).reasons}
+    rare = {TerminalReason.RAPID_REFILL_BREAKER, TerminalReason.TOOL_DEFERRED, TerminalReason.IMAGE_ERROR}
+    assert {reason.value for reason in TerminalReason if reason not in rare} <= seen
+
+
+def test_the_command_line_prints_a_trace() -> None:
+    done = subprocess.run(command("--seed", "3", "--trace"), capture_output=True, text=True)
+    assert (0, "") == (done.returncode, done.stderr)
+    assert "seed 3: " in done.stdout
+    assert "RunStarted(" in done.stdout
