@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import attrs
 
 from .messages import DocumentBlock, ImageBlock, JsonObject, RawBlock, TextBlock
+from .question import AskHandler
 
 __all__ = ["FileState", "Progress", "Tool", "ToolContext", "ToolOutput", "Workspace"]
 
@@ -73,7 +74,8 @@ class ToolContext:
 
     ``files`` is the session's record of files read or written (key: resolved path); ``results_dir`` is where
     output goes that is too long for the model (it may not exist yet); ``environ`` is the environment for child
-    processes.
+    processes. ``state`` belongs to the session: tools keep there what outlasts a call, each under a key of its own.
+    ``ask`` puts a question to a person; None means that nobody is there.
     """
 
     session_id: str
@@ -84,6 +86,8 @@ class ToolContext:
     progress: Progress
     files: MutableMapping[Path, FileState] = attrs.field(factory=dict)
     environ: Mapping[str, str] = attrs.field(factory=dict)
+    state: MutableMapping[str, Any] = attrs.field(factory=dict)
+    ask: AskHandler | None = None
 
     @property
     def cwd(self) -> Path:

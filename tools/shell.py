@@ -17,12 +17,15 @@ from atrio.runtime.messages import JsonObject
 from atrio.runtime.preview import result_file_name
 from atrio.runtime.tool import Tool, ToolContext, ToolOutput
 
+from .background import BackgroundShell, BackgroundShells
+from .background_tools import describe_shell
 from .output import OutputCollector
 from .process import Ended, run_command
+from .sandbox import Sandbox
 from .schema import Field, json_schema, structure
 from .shell_syntax import is_read_only, last_command
 
-__all__ = ["Bash", "BashInput"]
+__all__ = ["Bash", "BashInput", "BashOrBackgroundInput"]
 
 DEFAULT_TIMEOUT_MS: Final = 120_000
 MAX_TIMEOUT_MS: Final = 600_000
@@ -72,28 +75,48 @@ class BashInput:
     ] = None
 
 
+@attrs.frozen(kw_only=True)
+class BashOrBackgroundInput(BashInput):
+    """The input of `Bash` where commands can run in the background; they have no time limit there."""
+
+    run_in_background: Annotated[
+        bool,
+        Field(
+            description="Return at once with an id and let the command run on, without timeout: for servers, watchers "
+            "and long builds. Look at it with BashOutput, end it with KillShell. Don't append & to the command then"
+        ),
+    ] = False
+
+
 class Bash(Tool):
     """
     Runs a command with bash (or sh, where there is no bash).
 
-    When a call is over, in whichever way, none of the processes that it started is left.
+    When a call is over, in whichever way, none of the processes that it started is left; but for those of a command
+    that is to run in the background,     is to run in the background, which ``background`` then owns. Without it none can. ``sandbox`` confines all commands
+    (`atrio.tools.sandbox.choose_sandbox` makes one); without it nothing does.
     """
 
     name = "Bash"
     description = (
         "Runs a shell command in the working folder and returns what it prints (stdout and stderr together). "
-        "Each call starts a new shell: cd, variables and background processes don't outlast it. "
+        "Each call starts a new shell: cd, variables and processes started with & don't outlast it. "
         "There is no terminal and standard input is empty, so pass flags that avoid questions (such as -y). "
         "Prefer Read, Edit, Write, Glob and Grep for files. Quote paths that hold blanks."
     )
     permission: Literal["allow", "read", "edit", "ask"] = "ask"
     interrupt: Literal["cancel", "block"] = "cancel"
 
-    def __init__(self) -> None:
-        self.input_schema: JsonObject = json_schema(BashInput)
+    def __init__(self, background: BackgroundShells | None = None, *, sandbox: Sandbox | None = None) -> None:
+        self._background = background
+        self.sandbox = sandbox
+        if sandbox is not None:
+            self.description = f"{type(self).description} {sandbox.describe_to_model()}"
+        self._input_class: type[BashInput] = BashInput if background is None else BashOrBackgroundInput
+        self.input_schema: JsonObject = json_schema(self._input_class)
 
     def parse(self, raw: Mapping[str, Any]) -> BashInput:
-        return structure(BashInput, raw, tool=self.name)
+        return structure(self._input_class, raw, tool=self.name)
 
     def concurrency_safe(self, input: BashInput) -> bool:
         return is_read_only(input.command)
@@ -109,30 +132,31 @@ class Bash(Tool):
 
     async def run(self, input: BashInput, ctx: ToolContext) -> ToolOutput:
         """
-        Run the command. Raises `CommandNotStarted`.
+        Run the command. Raises `CommandNotStarted`, `SandboxUnusable`, and `ToolRejected` where too many run in the background.
 
-        Cancelled: all of its processes are gone.
+        Cancelled: all of its processes are gone, but for a command in the background, which runs on.
         """
+        if self._background is not None and isinstance(input, BashOrBackgroundInput) and input.run_in_background:
+            return await _start_in_background(self._background, input.command, ctx, self.sandbox)
         limit = (DEFAULT_TIMEOUT_MS if input.timeout is None else input.timeout) / 1000
         output = OutputCollector(path=ctx.results_dir / f"output-{result_file_name(ctx.call_id)}")
         ended: Ended | None = None
         with trio.move_on_after(limit):
-            ended = await _run_reporting(input.command, ctx, output)
+            ended = await _run_reporting(input.command, ctx, output, self.sandbox)
         await output.finish()
         if ended is None:
             return _timed_out(self.name, limit, output)
         return _conclude(input.command, ended, output)
 
 
-async def _run_reporting(command: str, ctx: ToolContext, output: OutputCollector) -> Ended:
+async def _run_reporting(command: str, ctx: ToolContext, output: OutputCollector, sandbox: Sandbox | None) -> Ended:
     """Run it, and report progress meanwhile."""
     outcome: Ended | ToolError
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_report, ctx, output)
         try:
-            outcome = await run_command(
-                [_shell(), "-c", "--", command], cwd=ctx.cwd, env=ctx.environ, on_output=output.add
-            )
+            argv, env = await _confined(command, ctx, sandbox)
+            outcome = await run_command(argv, cwd=ctx.cwd, env=env, on_output=output.add)
         except ToolError as error:  # raised below, where the nursery can't wrap it
             outcome = error
         nursery.cancel_scope.cancel(reason="the command has ended")
@@ -148,6 +172,33 @@ async def _report(ctx: ToolContext, output: OutputCollector) -> None:
         if output.total_chars != reported:
             reported = output.total_chars
             ctx.progress(output.last_lines(PROGRESS_LINES, PROGRESS_CHARS), {"outputChars": reported})
+
+
+async def _start_in_background(
+    background: BackgroundShells, command: str, ctx: ToolContext, sandbox: Sandbox | None
+) -> ToolOutput:
+    path = ctx.results_dir / f"output-{result_file_name(ctx.call_id)}"
+    argv, env = await _confined(command, ctx, sandbox)
+    shell = await background.start(command, argv, cwd=ctx.cwd, env=env, path=path)
+    details: JsonObject = {"backgroundTaskId": shell.id, "status": shell.status, "outputFile": str(path)}
+    if shell.running:
+        text = f"Running in the background as {shell.id}. Look at its output with BashOutput, end it with KillShell."
+        return ToolOutput(text, details=details)
+    return _ended_at_once(shell, details)
+
+
+def _ended_at_once(shell: BackgroundShell, details: JsonObject) -> ToolOutput:
+    fresh = shell.output.take()
+    text = f"{describe_shell(shell)}\n{fresh.head}{fresh.tail}".rstrip("\n")
+    return ToolOutput(text, is_error=shell.status != "completed", details=details)
+
+
+async def _confined(command: str, ctx: ToolContext, sandbox: Sandbox | None) -> tuple[list[str], Mapping[str, str]]:
+    """The command line and the environment to run the command with."""
+    argv = [_shell(), "-c", "--", command]
+    if sandbox is None:
+        return argv, ctx.environ
+    return await sandbox.enter(argv, ctx.environ, workspace=ctx.workspace, results_dir=ctx.results_dir)
 
 
 @functools.cache
@@ -208,7 +259,8 @@ def _remarks(ended: Ended) -> list[str]:
         names = ", ".join(dict.fromkeys(ended.stopped))
         remarks.append(
             f"[{len(ended.stopped)} background process(es) still running when the command ended were stopped: {names}. "
-            "Nothing outlasts its command; run what must keep on in the foreground of one command.]"
+            "Nothing outlasts its command; run what must keep on in the foreground of one command, or with "
+            "run_in_background where Bash has it.]"
         )
     if ended.survivors:
         remarks.append(f"[Could not be stopped: {', '.join(dict.fromkeys(ended.survivors))}.]")
