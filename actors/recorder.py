@@ -84,7 +84,10 @@ class Recorder:
         redactor: Redactor,
         now: Callable[[], datetime],
         parent: str | None = None,
+        journal: JournalFile | None = None,
     ) -> None:
+        """``journal``: the journal, if it is open already; closed like any other. ``parent``: its last line."""
+        self._journal = journal
         self._inbox = inbox
         self._path = path
         self._durability = durability
@@ -107,7 +110,8 @@ class Recorder:
             JournalError: the journal can't be opened or written.
         """
         with self._inbox:
-            journal = JournalFile.open(self._path)
+            journal = self._journal if self._journal is not None else JournalFile.open(self._path)
+            self._journal = None
             try:
                 if journal.torn_bytes:
                     self._report_torn(journal)

@@ -129,6 +129,18 @@ class JournalFile:
                 # The next opening cuts the torn line; the first error is the one to tell.
                 return
 
+    def cut(self, size: int) -> None:
+        """
+        Cut off what lies behind ``size`` bytes: lines that belong together and were not all written.
+
+        Raises:
+            JournalUnwritable: that failed.
+        """
+        try:
+            os.ftruncate(self._fd, size)
+        except OSError as error:
+            raise JournalUnwritable(str(self.path), error.strerror or str(error)) from error
+
     def close(self) -> None:
         """Close it and give up the lease. May be called again."""
         if self._fd >= 0:

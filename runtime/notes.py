@@ -37,8 +37,8 @@ NOT_RUN = (
     "Not run: the process ended before this call began, so it had no effect. Ask for it again if you still want it."
 )
 RESUMED = (
-    "[The process that ran this session ended unexpectedly; the session has been resumed. Files, processes and the "
-    "outcome of calls that were running may not be what you expect. Go on with the task from where it stands.]"
+    "[Work on this task was broken off before it was done, and the session has now been resumed. Time has passed: "
+    "look again at what you rely on. Go on with the task from where it stands.]"
 )
 RESUME_CUT = (
     "The connection broke while you were writing; what is above arrived, the rest is lost. Go on from there: no "

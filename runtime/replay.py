@@ -55,8 +55,8 @@ class Replay:
     By message id: model and usage of each response, withdrawn ones too (they were paid for); those that
     ``usage_before`` counts are not among them, nor copies of another session's.
     """
-    usage_before: JsonObject = attrs.field(factory=dict)
-    """What had been used when the history was last compacted; see `Ledger.totals`."""
+    usage_before: JsonObject | None = None
+    """What had been used when the history was last compacted, if that is recorded; see `Ledger.totals`."""
     started: dict[str, ToolStartRecord] = attrs.field(factory=dict)
     last_uuid: str | None = None
     run: RunStartRecord | RunEndRecord | None = None
@@ -66,12 +66,13 @@ class Replay:
     bad_lines: list[BadLine] = attrs.field(factory=list)
 
 
-def read_records(path: Path, bad_lines: list[BadLine], *, start: int = 0) -> Iterator[Record]:
+def read_records(path: Path, bad_lines: list[BadLine], *, start: int = 0, stop: int | None = None) -> Iterator[Record]:
     """
     The records of a file, one line in memory at a time; what is no record goes to ``bad_lines``.
 
     Args:
         start: the offset (bytes) of the first line to be read.
+        stop: where to end; None is the file's end.
 
     Raises:
         JournalCorrupt: the file can't be read.
@@ -81,6 +82,8 @@ def read_records(path: Path, bad_lines: list[BadLine], *, start: int = 0) -> Ite
         with path.open("rb") as file:
             file.seek(start)
             for number, line in enumerate(file, 1):
+                if stop is not None and offset >= stop:
+                    return
                 try:
                     records = records_from_line(_parse(line)) if not line.isspace() else ()
                 except (ValueError, RecursionError) as error:

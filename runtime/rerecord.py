@@ -2,13 +2,14 @@
 A history that took the place of another, made fit for the journal. Pure.
 
 A compaction's outcome is recorded whole behind its boundary, so that a resume reads nothing before it and a replay
-gives the very history that the session goes on with. Messages that were kept get new ids here: a line's id is used
-once in a journal.
+gives the very history that the session goes on with. The boundary says how many records belong to it: with fewer
+behind it, the process died while they were written, and the history before it still counts. Messages that were kept
+get new ids here: a line's id is used once in a journal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import attrs
 
@@ -16,9 +17,12 @@ from .messages import AssistantMessage, Message, SystemMessage, ToolResultBlock,
 from .records import BlockRecord, Record, ResponseEndRecord, ResultRecord, SystemRecord, UserRecord
 from .state import derive_id
 
-__all__ = ["BOUNDARY", "REWOUND", "USAGE_TOTALS", "records_of", "rerecord"]
+__all__ = ["BOUNDARY", "COUNT", "REWOUND", "USAGE_TOTALS", "records_of", "renamed", "rerecord"]
 
 BOUNDARY = "compact_boundary"
+
+COUNT = "records"
+"""In a boundary's data: the number of records that follow and belong to it."""
 
 REWOUND = "rewound"
 """The conversation goes on from an earlier message, ``data["to"]``; ``data["line"]`` is that one's last line."""
@@ -30,7 +34,7 @@ Follows a boundary: what the session had used until there, so that nobody need r
 
 
 def rerecord(
-    messages: Sequence[Message], *, run_id: str, number: int, data: Mapping[str, object]
+    messages: Sequence[Message], *, run_id: str, number: int, data: Mapping[str, object], used: Container[str]
 ) -> tuple[tuple[Message, ...], tuple[Record, ...]]:
     """
     The history to go on with, its boundary first, and the records of it.
@@ -38,25 +42,49 @@ def rerecord(
     Args:
         number: tells this compaction from the run's others.
         data: about the compaction, for the boundary; what a boundary in ``messages`` itself says is added.
+        used: ids that the journal holds already.
     """
+    if any(message.uuid in used for message in messages):
+        messages = renamed(messages, seed=derive_id(run_id, "compaction", number))
     rest = list(messages)
     first = rest[0] if rest else None
-    text = "The conversation was compacted."
-    facts = dict(data)
+    boundary = SystemMessage(
+        uuid=derive_id(run_id, "boundary", number),
+        subtype=BOUNDARY,
+        text="The conversation was compacted.",
+        data=dict(data),
+    )
     if isinstance(first, SystemMessage) and first.subtype == BOUNDARY:
         rest.pop(0)
-        text, facts = first.text or text, {**facts, **first.data}
-    boundary = SystemMessage(uuid=derive_id(run_id, "boundary", number), subtype=BOUNDARY, text=text, data=facts)
+        boundary = attrs.evolve(first, data={**data, **first.data})
     kept: list[Message] = [boundary]
     records: list[Record] = [_system(boundary)]
     names: dict[str, str] = {}
-    for place, message in enumerate(rest):
-        renamed = attrs.evolve(message, uuid=derive_id(run_id, "kept", number, place))
-        if isinstance(renamed, AssistantMessage):
-            names.update({call.id: call.name for call in renamed.tool_uses})
-        kept.append(renamed)
-        records += _records(renamed, names)
+    for message in rest:
+        if isinstance(message, AssistantMessage):
+            names.update({call.id: call.name for call in message.tool_uses})
+        kept.append(message)
+        records += _records(message, names)
     return tuple(kept), tuple(records)
+
+
+def renamed(messages: Sequence[Message], *, seed: str) -> tuple[Message, ...]:
+    """The messages under new ids, made of ``seed``; a boundary that names some of them names them rightly."""
+    ids = {message.uuid: derive_id(seed, "kept", place) for place, message in enumerate(messages)}
+
+    def rename(message: Message) -> Message:
+        message = attrs.evolve(message, uuid=ids[message.uuid])
+        if not isinstance(message, SystemMessage) or message.subtype != BOUNDARY:
+            return message
+        data = {
+            key: [ids.get(item, item) if isinstance(item, str) else item for item in value]
+            if isinstance(value, list)
+            else value
+            for key, value in message.data.items()
+        }
+        return attrs.evolve(message, data=data)
+
+    return tuple(map(rename, messages))
 
 
 def records_of(messages: Sequence[Message]) -> tuple[Record, ...]:
