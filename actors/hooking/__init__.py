@@ -1,0 +1,1 @@
+"""Hooks from settings files: commands and web addresses that are told what happens and may have a say in it."""
