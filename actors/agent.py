@@ -8,6 +8,7 @@ import attrs
 
 from atrio.runtime.messages import JsonObject
 from atrio.runtime.tool import Tool
+from atrio.runtime.window import WindowSettings
 from atrio.tools.permissions import PermissionMode
 
 from .hooks import StopHook, ToolHook
@@ -43,6 +44,9 @@ class Agent:
         tool_hooks: asked before and after each tool call.
         token_target: output tokens to be spent before a run may end by itself.
         task_budget: tokens that the API is told the whole task may take; it paces itself.
+        context: when the history is compacted.
+        collapse: older parts are summarised in the background, so that room can be made at once (costs requests).
+        context_window: tokens, for a model whose window is not known or should not be filled.
         max_repeats: the same calls with the same results so many times in a row end the run; None: never.
     """
 
@@ -69,6 +73,9 @@ class Agent:
     token_target: int | None = attrs.field(default=None, validator=_AT_LEAST_1)
     task_budget: int | None = attrs.field(default=None, validator=_AT_LEAST_1)
     max_repeats: int | None = attrs.field(default=10)
+    context: WindowSettings = attrs.field(factory=WindowSettings)
+    collapse: bool = False
+    context_window: int | None = attrs.field(default=None, validator=_AT_LEAST_1)
     name: str = "main"
 
     @max_repeats.validator

@@ -19,6 +19,7 @@ import httpx
 
 from atrio.runtime.backoff import RetryPolicy
 from atrio.runtime.config import Config, prepare_home
+from atrio.runtime.context.step import ContextLimits
 from atrio.runtime.errors import ConfigError
 from atrio.runtime.events import RunStarted
 from atrio.runtime.journal import journal_path, results_folder
@@ -40,18 +41,25 @@ from atrio.tools.structured_output import StructuredOutput
 
 from .account import Account
 from .agent import Agent
+from .attach import Attacher
 from .broadcaster import Broadcaster
 from .call import CallPipeline, CanUseTool
+from .compactor import Compactor
+from .context.attaching import Attachments
+from .context.instructions import NestedInstructions
+from .context.project import ProjectContext
 from .dependencies import Dependencies
 from .executor import Executor
 from .gate import gate_for
 from .http import HttpPool
+from .keeper import Keeper
 from .loop import History, Loop
-from .protocol import LoopInput, ModelCall, RunCall
+from .protocol import ContextJob, LoopInput, ModelCall, RunCall
 from .providers.anthropic import AnthropicProvider
 from .recorder import Append, Recorder
 from .requests import RequestBuilder
 from .run import RunFactory
+from .side_call import SideCall
 from .streamer import Streamer, StreamerSettings
 from .watchdog import IdleLimits, PulseBoard
 
@@ -74,6 +82,7 @@ class Parts:
     rules: Rules
     provider: Provider
     pool: HttpPool
+    transport: httpx.AsyncBaseTransport | None
     bus: Broadcaster
     deps: Dependencies
     can_use_tool: CanUseTool | None
@@ -83,6 +92,21 @@ class Parts:
     requests: RequestBuilder
     files: dict[Path, FileState]
     environ: Mapping[str, str]
+    attacher: Attacher | None
+    keeper: Keeper = attrs.field(init=False, eq=False)
+
+    @keeper.default
+    def _make_keeper(self) -> Keeper:
+        return Keeper(
+            agent=self.agent,
+            requests=self.requests,
+            deps=self.deps,
+            catalogue=self.ledger.catalogue,
+            limits=ContextLimits(results_dir=str(results_folder(self.journal))),
+            cwd=self.workspace.cwd,
+            files=self.files,
+            attacher=self.attacher,
+        )
 
     def recorder_spec(self) -> ChildSpec:
         """The one actor that lives as long as the session. It is never restarted: nothing may run unrecorded."""
@@ -107,6 +131,23 @@ class Parts:
             loop=lambda *ends: self._loop(run_id, message, history, *ends),
             executor=lambda inbox, loop: self._executor(run_id, inbox, loop),
             streamer=self._streamer,
+            compactor=self._compactor,
+        )
+
+    def _compactor(self, inbox: Inbox[ContextJob], loop: Address[LoopInput], board: PulseBoard) -> Compactor:
+        return Compactor(inbox=inbox, loop=loop, keeper=self.keeper, side=self.side_call(board))
+
+    def side_call(self, board: PulseBoard) -> SideCall:
+        """Questions to the model beside a run's own requests."""
+        return SideCall(
+            provider=self.provider,
+            pool=HttpPool(self.transport, tls=self.pool.tls),
+            gate=gate_for(self.provider.endpoint),
+            board=board,
+            idle=IdleLimits(event=self.config.idle_event, byte=self.config.idle_byte),
+            retry=RetryPolicy(max_retries=self.config.max_retries, unattended=self.config.unattended),
+            max_event_bytes=self.config.max_event_bytes,
+            jitter=self.deps.jitter,
         )
 
     def _loop(
@@ -117,6 +158,7 @@ class Parts:
         inbox: Inbox[LoopInput],
         streamer: Address[ModelCall],
         executor: Address[RunCall],
+        compactor: Address[ContextJob],
         stopping: Callable[[], bool],
     ) -> Loop:
         agent = self.agent
@@ -154,6 +196,7 @@ class Parts:
             inbox=inbox,
             streamer=streamer,
             executor=executor,
+            compactor=compactor,
             stopping=stopping,
             recorder=self.recorder,
             bus=self.bus,
@@ -165,7 +208,6 @@ class Parts:
                 session_ledger=self.ledger,
             ),
             history=history,
-            deps=self.deps,
             stop_hooks=agent.stop_hooks,
             max_seconds=agent.max_seconds,
         )
@@ -224,10 +266,11 @@ def assemble(
     cwd: Path,
     add_dirs: tuple[Path, ...],
     session_id: str | None,
-    config: Config | None,
+    config: Config,
     can_use_tool: CanUseTool | None,
     transport: httpx.AsyncBaseTransport | None,
     deps: Dependencies,
+    project: ProjectContext | None,
 ) -> Parts:
     """
     Check everything that can be checked without starting anything, and put the parts together.
@@ -238,7 +281,6 @@ def assemble(
     workspace = Workspace(
         cwd=_folder("the working directory", cwd), add_dirs=tuple(_folder("--add-dir", f) for f in add_dirs)
     )
-    config = config if config is not None else Config.from_env(os.environ, cwd=workspace.cwd)
     session = _session_id(session_id) if session_id is not None else deps.new_id()
     rules = _rules(agent, config)
     # A rule that denies reading a file hides it from searches over its folder too.
@@ -255,6 +297,7 @@ def assemble(
         )
     provider = AnthropicProvider.from_config(config, needs_key=transport is None)
     prepare_home(config)
+    files: dict[Path, FileState] = {}
     recorder: Address[Append]
     recorder, recorder_inbox = open_mailbox(256, name="recorder")
     return Parts(
@@ -266,6 +309,7 @@ def assemble(
         toolbox=toolbox,
         rules=rules,
         provider=provider,
+        transport=transport,
         pool=HttpPool(transport, tls=bool(getproxies()) or not provider.url.startswith("http://")),
         bus=Broadcaster(),
         deps=deps,
@@ -273,9 +317,37 @@ def assemble(
         ledger=Ledger(catalogue),
         recorder=recorder,
         recorder_inbox=recorder_inbox,
-        requests=RequestBuilder.for_session(agent, toolbox, cwd=workspace.cwd, today=deps.now().date()),
-        files={},
+        requests=RequestBuilder.for_session(
+            agent,
+            toolbox,
+            cwd=workspace.cwd,
+            add_dirs=workspace.add_dirs,
+            today=deps.now().date(),
+            project=project,
+        ),
+        files=files,
+        attacher=_attacher(agent, project, workspace, toolbox, files, deps) if project is not None else None,
         environ={name: value for name, value in os.environ.items() if name not in _SECRETS},
+    )
+
+
+def _attacher(
+    agent: Agent,
+    project: ProjectContext,
+    workspace: Workspace,
+    toolbox: Toolbox,
+    files: Mapping[Path, FileState],
+    deps: Dependencies,
+) -> Attacher:
+    nested = NestedInstructions(start=project.instructions, cwd=workspace.cwd, add_dirs=workspace.add_dirs)
+    tools, mode = tuple(toolbox.names()), agent.permission_mode.value
+    return Attacher(
+        attachments=Attachments(nested=nested, today=deps.now().date(), tools=tools, mode=mode),
+        files=files,
+        new_id=deps.new_id,
+        today=lambda: deps.now().date(),
+        tools=tools,
+        mode=mode,
     )
 
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import attrs
 
-from atrio.runtime.messages import Message
+from atrio.runtime.messages import Message, Usage, UserMessage
 from atrio.runtime.model import ModelFailure
 from atrio.runtime.observations import CompactLevel
 
@@ -35,31 +35,43 @@ def _now() -> datetime:
 @attrs.frozen(kw_only=True)
 class Prepared:
     """
-    A history made ready for a request: the history itself, what the model is to see of it (None: all), and how much
-    of it could be collapsed if there were no room.
+    A history made ready for a request.
+
+    Args:
+        messages: the history; another one than before if it was compacted.
+        view: what the model is to see of it (None: all).
+        staged_collapses: how much of it could be collapsed if there were no room.
+        compacted: why the history is another one, if it is.
+        post_tokens: how large it is then.
+        attachments: messages to join it now.
+        notices: what a person should know.
+        side_usage: responses that were paid for on the way (message id, model, usage).
     """
 
     messages: tuple[Message, ...]
     view: tuple[Message, ...] | None = None
     staged_collapses: int = 0
-
-
-async def _as_it_is(messages: tuple[Message, ...]) -> Prepared:
-    return Prepared(messages=messages)
+    compacted: str | None = None
+    pre_tokens: int | None = None
+    post_tokens: int | None = None
+    attachments: tuple[UserMessage, ...] = ()
+    notices: tuple[str, ...] = ()
+    side_usage: tuple[tuple[str, str, Usage], ...] = ()
 
 
 @attrs.frozen(kw_only=True)
 class Dependencies:
     """
     Args:
-        prepare: the context pipeline, run before each model request. It may raise `ContextExhausted`.
-        autocompact: called when the model refuses a history as too long; None: then the run ends.
+        prepare: takes the place of the context pipeline, which runs before each model request. It may raise
+            `ContextExhausted`.
+        autocompact: takes the place of atrio's own compaction when the model refuses a history as too long.
         new_id: makes session, run and message ids (UUIDs).
         now: the wall clock, for time stamps and dates.
         jitter: numbers in [0, 1) that spread retries.
     """
 
-    prepare: Callable[[tuple[Message, ...]], Awaitable[Prepared]] = _as_it_is
+    prepare: Callable[[tuple[Message, ...]], Awaitable[Prepared]] | None = None
     autocompact: CompactHistory | None = None
     new_id: Callable[[], str] = _new_id
     now: Callable[[], datetime] = _now

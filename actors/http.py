@@ -39,7 +39,7 @@ class HttpPool:
     def __init__(self, transport: httpx.AsyncBaseTransport | None = None, *, tls: bool = True) -> None:
         self._transport = transport
         # Without it nothing is verified, so only for plain http. Setting TLS up takes tens of milliseconds.
-        self._tls = tls
+        self.tls = tls
         self._client: httpx.AsyncClient | None = None
         self._doubtful = False
         self.reached = False
@@ -65,7 +65,7 @@ class HttpPool:
     def _open(self) -> httpx.AsyncClient:
         if self._transport is not None:
             return httpx.AsyncClient(transport=_Borrowed(self._transport), timeout=TIMEOUT)
-        verify = _tls() if self._tls else False
+        verify = _tls() if self.tls else False
         return httpx.AsyncClient(verify=verify, timeout=TIMEOUT, limits=LIMITS, follow_redirects=False)
 
     async def aclose(self) -> None:

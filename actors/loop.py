@@ -9,8 +9,8 @@ it finds their last words in its inbox.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar, assert_never
+from collections.abc import Callable, Sequence
+from typing import assert_never
 
 import attrs
 import trio
@@ -29,7 +29,7 @@ from atrio.runtime.actions import (
 from atrio.runtime.actor import Status
 from atrio.runtime.border import admit_block
 from atrio.runtime.decide import decide
-from atrio.runtime.errors import ContextExhausted, InvariantError, JournalError, PeerGone, ReplyDropped
+from atrio.runtime.errors import InvariantError, JournalError, PeerGone, ReplyDropped
 from atrio.runtime.events import (
     Event,
     Heartbeat,
@@ -61,6 +61,7 @@ from atrio.runtime.observations import (
     CallEnded,
     Compacted,
     CompactFailed,
+    CompactLevel,
     ContextReady,
     InputAccepted,
     Interrupted,
@@ -75,23 +76,30 @@ from atrio.runtime.observations import (
     TimeExpired,
 )
 from atrio.runtime.records import Record, RunEndRecord
-from atrio.runtime.result import Result, TerminalReason
+from atrio.runtime.result import Result
 from atrio.runtime.state import LoopState, Phase, assistant_message, derive_id
 from atrio.runtime.steps import join_queued
 
 from .account import Account
 from .broadcaster import Broadcaster
-from .dependencies import Dependencies
+from .dependencies import Prepared
 from .hooks import StopContext, StopHook, run_stop_hooks
 from .protocol import (
     ActorDown,
     CallDone,
     CallReported,
     CallStarted,
+    ContextJob,
+    ContextPrepared,
+    ContextRefused,
     LoopInput,
+    MakeRoom,
     ModelCall,
     ModelCallFailed,
     ModelCallRestarted,
+    NoRoom,
+    PrepareContext,
+    RoomMade,
     RunCall,
     Stalled,
     Steered,
@@ -102,14 +110,6 @@ from .recorder import Append, ask_to_write
 from .requests import RequestBuilder
 
 __all__ = ["History", "Loop"]
-
-T = TypeVar("T")
-
-CONTEXT_LIMIT = 7 * 3600.0
-"""
-Seconds that preparing or compacting a history may take. What does so keeps limits of its own and may have to wait out
-a rate limit of hours; this is for one that never comes back.
-"""
 
 LAST_WORDS_LIMIT = 5.0
 """Seconds for the journal to take a run's last records, when the run is cancelled."""
@@ -147,13 +147,13 @@ class Loop:
         inbox: Inbox[LoopInput],
         streamer: Address[ModelCall],
         executor: Address[RunCall],
+        compactor: Address[ContextJob],
         stopping: Callable[[], bool],
         recorder: Address[Append],
         bus: Broadcaster,
         requests: RequestBuilder,
         account: Account,
         history: History,
-        deps: Dependencies,
         stop_hooks: Sequence[StopHook] = (),
         max_seconds: float | None = None,
     ) -> None:
@@ -165,12 +165,14 @@ class Loop:
         self._inbox = inbox
         self._streamer = streamer
         self._executor = executor
+        self._compactor = compactor
+        self._job = 0
+        self._level: CompactLevel | None = None
         self._recorder = recorder
         self._bus = bus
         self._requests = requests
         self._account = account
         self._history = history
-        self._deps = deps
         self.status = Status()
         self._is_stopping = stopping
         self._stopping = False
@@ -222,6 +224,8 @@ class Loop:
 
     def _what_for(self) -> str:
         """For inspection: what the run waits for now."""
+        if self._state.phase in (Phase.PREPARE, Phase.RECOVER):
+            return "the context"
         if self._state.phase is not Phase.TOOLS:
             return "the model"
         return ", ".join(call.block.name for call in self._state.turn.open_calls)
@@ -282,6 +286,16 @@ class Loop:
                 self._publish(StallWarning(level=item.level, idle=item.idle, limit=item.limit))
             case Waiting():
                 self._publish(Heartbeat(reason=item.reason, until=item.until))
+            case ContextPrepared() if item.number == self._job:
+                await self._context_ready(item.ready)
+            case ContextRefused() if item.number == self._job:
+                await self._observe(SetupFailed(error=item.error, reason=item.reason))
+            case RoomMade() if item.number == self._job:
+                await self._room_made(item)
+            case NoRoom() if item.number == self._job:
+                await self._observe(CompactFailed(level=item.level, error=item.error))
+            case ContextPrepared() | ContextRefused() | RoomMade() | NoRoom():
+                return  # of a job that a crash had made void
             case Steered():
                 await self._observe(MessageQueued(message=item.message))
             case ActorDown():
@@ -395,6 +409,9 @@ class Loop:
         self._publish(Notice(level="error", source=item.name, text=f"the {item.name} failed: {item.error}"))
         if item.final:
             await self._observe(PartFailed(name=item.name, error=item.error))
+        elif item.name == "compactor":
+            self._job += 1
+            await self._context_lost(item.error)
         elif item.name == "streamer" and self._state.phase is Phase.STREAM:
             failure = ModelFailure(
                 kind=FailureKind.ACTOR_CRASHED, message=f"the streamer failed: {item.error}", retryable=True
@@ -466,40 +483,77 @@ class Loop:
                 self._to_do.appendleft(Write(records))
 
     async def _prepare(self) -> None:
-        try:
-            with self.status.waiting("the context"):
-                ready = await _in_time(self._deps.prepare(self._state.messages))
-        except ContextExhausted as error:
-            await self._observe(SetupFailed(error=str(error), reason=TerminalReason(error.kind)))
-            return
-        except Exception as error:
-            await self._observe(SetupFailed(error=f"preparing the turn failed: {type(error).__name__}: {error}"))
-            return
+        state = self._state
+        self._job += 1
+        await self._compactor.send(
+            PrepareContext(
+                number=self._job,
+                turn=state.turn_count,
+                model=state.model,
+                max_tokens=state.output_tokens,
+                messages=state.messages,
+            )
+        )
+
+    async def _compact(self, action: Compact) -> None:
+        state = self._state
+        self._level = action.level
+        self._job += 1
+        await self._compactor.send(
+            MakeRoom(
+                number=self._job,
+                turn=state.turn_count,
+                model=state.model,
+                messages=state.messages,
+                level=action.level,
+                failure=action.failure,
+            )
+        )
+
+    async def _context_ready(self, ready: Prepared) -> None:
+        self._tell_and_book(ready)
         await self._observe(
             ContextReady(
                 messages=ready.messages,
                 view=ready.view,
                 staged_collapses=ready.staged_collapses,
+                compacted=ready.compacted,
+                pre_tokens=ready.pre_tokens,
+                post_tokens=ready.post_tokens,
+                attachments=ready.attachments,
                 spent_usd=self._account.ledger.cost_usd,
             )
         )
 
-    async def _compact(self, action: Compact) -> None:
-        if self._deps.autocompact is None:
-            error = "no compaction is set up for this session"
-            await self._observe(CompactFailed(level=action.level, error=error))
+    async def _room_made(self, item: RoomMade) -> None:
+        ready = item.ready
+        self._tell_and_book(ready)
+        problems = check(ready.messages)
+        if problems:
+            error = f"the compacted history is not valid: {'; '.join(problems)}"
+            await self._observe(CompactFailed(level=item.level, error=error))
             return
-        try:
-            with self.status.waiting("room in the context"):
-                making_room = self._deps.autocompact(self._state.messages, action.level, action.failure)
-                messages = await _in_time(making_room)
-            problems = check(messages)
-            if problems:
-                raise InvariantError(f"the compacted history is not valid: {'; '.join(problems)}")
-        except Exception as error:
-            await self._observe(CompactFailed(level=action.level, error=f"{type(error).__name__}: {error}"))
-            return
-        await self._observe(Compacted(level=action.level, messages=messages))
+        await self._observe(
+            Compacted(
+                level=item.level,
+                messages=ready.messages,
+                pre_tokens=ready.pre_tokens,
+                post_tokens=ready.post_tokens,
+            )
+        )
+
+    def _tell_and_book(self, ready: Prepared) -> None:
+        for text in ready.notices:
+            self._publish(Notice(level="warning", source="context", text=text))
+        for message_id, model, usage in ready.side_usage:
+            self._account.response(message_id, model, usage)
+
+    async def _context_lost(self, error: str) -> None:
+        """The compactor crashed: this compaction failed, the run goes on with the history as it is."""
+        if self._state.phase is Phase.PREPARE:
+            await self._context_ready(Prepared(messages=self._state.messages))
+        elif self._state.phase is Phase.RECOVER and self._level is not None:
+            await self._observe(CompactFailed(level=self._level, error=error))
 
     async def _ask_stop_hooks(self, action: RunStopHooks) -> None:
         context = StopContext(
@@ -565,10 +619,3 @@ class Loop:
             if message is self._prompt:
                 return position
         return 0
-
-
-async def _in_time(work: Awaitable[T]) -> T:
-    """What ``work`` gives. Raises TimeoutError after `CONTEXT_LIMIT`."""
-    with trio.move_on_after(CONTEXT_LIMIT):
-        return await work
-    raise TimeoutError(f"it took more than {CONTEXT_LIMIT:g} s")

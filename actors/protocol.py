@@ -14,19 +14,29 @@ from typing import Any, Literal, TypeAlias
 import attrs
 
 from atrio.runtime.backoff import Position, Retry
-from atrio.runtime.messages import ToolResultBlock, ToolUseBlock, UserMessage
+from atrio.runtime.messages import Message, ToolResultBlock, ToolUseBlock, UserMessage
 from atrio.runtime.model import ModelFailure, ModelRequest, StreamItem
-from atrio.runtime.result import Denial
+from atrio.runtime.observations import CompactLevel
+from atrio.runtime.result import Denial, TerminalReason
+
+from .dependencies import Prepared
 
 __all__ = [
     "ActorDown",
     "CallDone",
     "CallReported",
     "CallStarted",
+    "ContextJob",
+    "ContextPrepared",
+    "ContextRefused",
     "LoopInput",
+    "MakeRoom",
     "ModelCall",
     "ModelCallFailed",
     "ModelCallRestarted",
+    "NoRoom",
+    "PrepareContext",
+    "RoomMade",
     "RunCall",
     "Stalled",
     "Steered",
@@ -57,6 +67,36 @@ class RunCall:
     """Queue this tool call; answered by exactly one `CallDone`."""
 
     block: ToolUseBlock
+
+
+@attrs.frozen(kw_only=True)
+class PrepareContext:
+    """
+    Make the history ready for a request; answered by `ContextPrepared` or `ContextRefused`.
+
+    ``turn`` counts over the run; ``number`` is that of the request before.
+    """
+
+    number: int
+    turn: int
+    model: str
+    max_tokens: int
+    messages: tuple[Message, ...]
+
+
+@attrs.frozen(kw_only=True)
+class MakeRoom:
+    """A request was refused for its size or media: make room; answered by `RoomMade` or `NoRoom`."""
+
+    number: int
+    turn: int
+    model: str
+    messages: tuple[Message, ...]
+    level: CompactLevel
+    failure: ModelFailure
+
+
+ContextJob: TypeAlias = PrepareContext | MakeRoom
 
 
 # --- to the loop ----------------------------------------------------------------------------------
@@ -163,6 +203,35 @@ class Waiting:
 
 
 @attrs.frozen
+class ContextPrepared:
+    number: int
+    ready: Prepared
+
+
+@attrs.frozen
+class ContextRefused:
+    """No request can be made; ``reason`` is how the run ends."""
+
+    number: int
+    error: str
+    reason: TerminalReason
+
+
+@attrs.frozen
+class RoomMade:
+    number: int
+    level: CompactLevel
+    ready: Prepared
+
+
+@attrs.frozen
+class NoRoom:
+    number: int
+    level: CompactLevel
+    error: str
+
+
+@attrs.frozen
 class Steered:
     """A message from outside, for the next opportunity."""
 
@@ -187,6 +256,10 @@ LoopInput: TypeAlias = (
     | CallDone
     | Stalled
     | Waiting
+    | ContextPrepared
+    | ContextRefused
+    | RoomMade
+    | NoRoom
     | Steered
     | ActorDown
 )

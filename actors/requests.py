@@ -1,8 +1,7 @@
-"""From the loop's state to the request that the model gets: system prompt, history on the wire, tools."""
+"""From the loop's state to the request that the model gets: system prompt, user context, history on the wire, tools."""
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
@@ -10,29 +9,19 @@ from pathlib import Path
 import attrs
 
 from atrio.runtime.history import wire_messages
-from atrio.runtime.messages import JsonObject, Message
+from atrio.runtime.messages import JsonObject, Message, UserMessage
 from atrio.runtime.model import ModelRequest
+from atrio.runtime.tokens import estimate_message, estimate_schemas, estimate_text
 from atrio.tools.registry import Toolbox
 
 from .agent import Agent
+from .context.project import ProjectContext
+from .context.prompt import build_system
+from .context.user_context import user_context_message, with_user_context
 
 __all__ = ["RequestBuilder"]
 
 TASK_BUDGET_BETA = "task-budgets-2026-03-13"
-
-SYSTEM_PROMPT = """\
-You are an agent that works on its own, without a person watching each step. You get a task and a set of tools; \
-work until the task is done, then say briefly what you did and what the outcome is.
-
-How to work:
-- Find out before you act: read the files that matter, search rather than guess, trust what you see.
-- Calls that don't depend on each other may go into one response; they run side by side where that is safe.
-- Make the smallest change that does the whole job, in the style of what is already there. Leave the rest alone.
-- Check your work with the means at hand (run the tests, run the program) before you call it done, and report \
-failures as they are.
-- When a tool returns an error, read it: it says what to do differently. Don't repeat a failed call unchanged.
-- Nobody answers questions while you work. Decide sensibly, and say in the end what you assumed.
-"""
 
 
 @attrs.frozen(kw_only=True)
@@ -40,17 +29,44 @@ class RequestBuilder:
     """
     Makes requests for one session.
 
-    The system prompt and the tools are fixed when the session opens, so that consecutive requests share their
-    prefix byte for byte and the provider's prompt cache holds.
+    The system prompt, the tools and the user context are fixed when the session opens, so that consecutive requests
+    share their prefix byte for byte and the provider's prompt cache holds. ``overhead`` is what all that takes, in
+    estimated tokens.
     """
 
     agent: Agent
     toolbox: Toolbox
     system: Sequence[str]
+    user_context: UserMessage | None = None
+    notices: tuple[str, ...] = ()
+    overhead: int = attrs.field(init=False)
+
+    @overhead.default
+    def _estimate_overhead(self) -> int:
+        context = estimate_message(self.user_context) if self.user_context is not None else 0
+        return sum(map(estimate_text, self.system)) + estimate_schemas(self.toolbox.definitions()) + context
 
     @classmethod
-    def for_session(cls, agent: Agent, toolbox: Toolbox, *, cwd: Path, today: date) -> RequestBuilder:
-        return cls(agent=agent, toolbox=toolbox, system=_system(agent, cwd, today))
+    def for_session(
+        cls,
+        agent: Agent,
+        toolbox: Toolbox,
+        *,
+        cwd: Path,
+        add_dirs: Sequence[Path],
+        today: date,
+        project: ProjectContext | None,
+    ) -> RequestBuilder:
+        """``project`` None: nothing of the project is told."""
+        known = project if project is not None else ProjectContext()
+        system = build_system(agent, known, cwd=cwd, add_dirs=add_dirs, tools=toolbox.names())
+        return cls(
+            agent=agent,
+            toolbox=toolbox,
+            system=system.parts,
+            user_context=user_context_message(known, today) if project is not None else None,
+            notices=(*known.warnings, *system.notices),
+        )
 
     def build(
         self, messages: Sequence[Message], *, model: str, max_tokens: int, task_budget_remaining: int | None = None
@@ -58,17 +74,14 @@ class RequestBuilder:
         budget = self.agent.task_budget
         return ModelRequest(
             model=model,
-            messages=wire_messages(messages, model=model),
+            messages=wire_messages(with_user_context(messages, self.user_context), model=model),
             system=self.system,
-            tools=self._tools(),
+            tools=self.toolbox.definitions(),
             max_tokens=max_tokens,
             thinking=self.agent.thinking,
             betas=(TASK_BUDGET_BETA,) if budget is not None else (),
             extra=_task_budget(budget, task_budget_remaining) if budget is not None else {},
         )
-
-    def _tools(self) -> Sequence[JsonObject]:
-        return self.toolbox.definitions()
 
 
 def _task_budget(total: int, remaining: int | None) -> JsonObject:
@@ -76,13 +89,3 @@ def _task_budget(total: int, remaining: int | None) -> JsonObject:
     if remaining is not None:
         budget["remaining"] = remaining
     return {"output_config": {"task_budget": budget}}
-
-
-def _system(agent: Agent, cwd: Path, today: date) -> tuple[str, ...]:
-    static = agent.system_prompt if agent.system_prompt is not None else SYSTEM_PROMPT
-    environment = (
-        f"Environment:\n- working directory: {cwd}\n"
-        f"- platform: {platform.system().lower()}\n- date: {today.isoformat()}"
-    )
-    parts = [static, environment if agent.system_prompt is None else None, agent.append_system_prompt]
-    return tuple(part for part in parts if part)

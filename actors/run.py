@@ -5,6 +5,7 @@ A run: one input to one terminal, as a small supervised tree under one cancel sc
     ├─ loop       first to start, last to stop: it hears everybody's last words
     ├─ watchdog
     ├─ executor
+    ├─ compactor
     └─ streamer
 
 Aborting a run is cancelling its scope: the children end in reverse order, each within its grace. The
@@ -25,9 +26,10 @@ from atrio.runtime.result import Result
 from atrio.runtime.supervisor import ChildExit, ChildSpec, Restart, Supervisor
 
 from .broadcaster import Subscription
+from .compactor import Compactor
 from .executor import Executor
 from .loop import History, Loop
-from .protocol import ActorDown, LoopInput, ModelCall, RunCall, Steered
+from .protocol import ActorDown, ContextJob, LoopInput, ModelCall, RunCall, Steered
 from .streamer import Streamer
 from .watchdog import PulseBoard, Watchdog
 
@@ -41,11 +43,13 @@ ANSWERS_OWED = 512
 
 EXECUTOR_INBOX = 64
 STREAMER_INBOX = 1
+COMPACTOR_INBOX = 1
 
 LOOP_GRACE = 10.0
 EXECUTOR_GRACE = 30.0
 """Above the longest grace of any tool; a tool's own grace cuts earlier."""
 STREAMER_GRACE = 5.0
+COMPACTOR_GRACE = 5.0
 WATCHDOG_GRACE = 1.0
 
 MAX_RESTARTS = 5
@@ -56,10 +60,13 @@ RESTART_PERIOD = 60.0
 class RunFactory:
     """Makes a run's actors from the ends of their mailboxes. The session fills it; tests replace parts of it."""
 
-    loop: Callable[[Inbox[LoopInput], Address[ModelCall], Address[RunCall], Callable[[], bool]], Loop]
-    """From its inbox, the addresses of streamer and executor, and whether the run is being stopped."""
+    loop: Callable[
+        [Inbox[LoopInput], Address[ModelCall], Address[RunCall], Address[ContextJob], Callable[[], bool]], Loop
+    ]
+    """From its inbox, the addresses of streamer, executor and compactor, and whether the run is being stopped."""
     executor: Callable[[Inbox[RunCall], Address[LoopInput]], Executor]
     streamer: Callable[[Inbox[ModelCall], Address[LoopInput], PulseBoard], Streamer]
+    compactor: Callable[[Inbox[ContextJob], Address[LoopInput], PulseBoard], Compactor]
     watchdog: Callable[[PulseBoard], Watchdog] = lambda board: Watchdog(board=board)
 
 
@@ -77,6 +84,8 @@ class RunTree:
         self._calls, self._calls_inbox = open_mailbox(EXECUTOR_INBOX, name="executor")
         self._requests: Address[ModelCall]
         self._requests, self._requests_inbox = open_mailbox(STREAMER_INBOX, name="streamer")
+        self._jobs: Address[ContextJob]
+        self._jobs, self._jobs_inbox = open_mailbox(COMPACTOR_INBOX, name="compactor")
         self._board = board = PulseBoard()
         self.supervisor = Supervisor(
             "run",
@@ -97,6 +106,12 @@ class RunTree:
                     inbox=self._calls_inbox,
                 ),
                 ChildSpec(
+                    "compactor",
+                    lambda: factory.compactor(self._jobs_inbox, self.loop, board),
+                    shutdown=COMPACTOR_GRACE,
+                    inbox=self._jobs_inbox,
+                ),
+                ChildSpec(
                     "streamer",
                     lambda: factory.streamer(self._requests_inbox, self.loop, board),
                     shutdown=STREAMER_GRACE,
@@ -109,7 +124,7 @@ class RunTree:
         )
 
     def _make_loop(self, factory: RunFactory) -> Loop:
-        self._loop = factory.loop(self._loop_inbox, self._requests, self._calls, self._is_stopping)
+        self._loop = factory.loop(self._loop_inbox, self._requests, self._calls, self._jobs, self._is_stopping)
         return self._loop
 
     def _is_stopping(self) -> bool:
@@ -134,14 +149,14 @@ class RunTree:
                 `model_error` instead.
         """
         try:
-            with self._loop_inbox, self._calls_inbox, self._requests_inbox:
+            with self._loop_inbox, self._calls_inbox, self._requests_inbox, self._jobs_inbox:
                 try:
                     await self.supervisor.run(task_status=task_status)
                 finally:
                     if self._loop is not None:
                         await self._loop.end_after_defect()  # noqa: ASYNC102  # shielded and bounded there
         except Exception:
-            if self._failed in (Executor.name, Streamer.name) and self._history.result is not None:
+            if self._failed in (Executor.name, Compactor.name, Streamer.name) and self._history.result is not None:
                 return
             raise
         if self._failed == Loop.name and self._failure is not None:

@@ -7,6 +7,7 @@ A session: one conversation, its journal, and one run at a time.
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ from atrio.runtime.tree import ActorInfo
 from .agent import Agent
 from .app import Parts, assemble
 from .call import CanUseTool
+from .context.project import load_project_context
 from .dependencies import Dependencies
 from .loop import History
 from .run import Run, RunTree
@@ -149,6 +151,7 @@ async def open_session(
     can_use_tool: CanUseTool | None = None,
     transport: httpx.AsyncBaseTransport | None = None,
     deps: Dependencies | None = None,
+    project: bool = False,
 ) -> AsyncIterator[Session]:
     """
     Open a session and close it, with everything below it, at the end of the block.
@@ -161,15 +164,21 @@ async def open_session(
         can_use_tool: asked about calls that no rule decides; without it they are denied.
         transport: takes the place of the network (tests).
         deps: what the loop needs from outside (tests, embedding programs).
+        project: read the project's instruction files, skills and memory, and tell the model of changes around it.
 
     Raises:
         ConfigError: a setting is missing or wrong. Nothing has been written.
         JournalError: the journal can't be opened, or was lost meanwhile; then the block is cancelled.
     """
+    folder, more = Path(cwd), tuple(Path(name) for name in add_dirs)
+    if config is None:
+        config = Config.from_env(os.environ, cwd=folder)
+    known = await load_project_context(folder, more, config.home, _user_home(config)) if project else None
     parts = assemble(
         agent,
-        cwd=Path(cwd),
-        add_dirs=tuple(Path(folder) for folder in add_dirs),
+        cwd=folder,
+        add_dirs=more,
+        project=known,
         session_id=session_id,
         config=config,
         can_use_tool=can_use_tool,
@@ -196,6 +205,11 @@ async def run_agent(agent: Agent, prompt: str | Sequence[Block], **options: obje
     """
     async with open_session(agent, **options) as session, session.submit(prompt) as run:  # type: ignore[arg-type]
         return await run.wait()
+
+
+def _user_home(config: Config) -> Path | None:
+    home = config.environ.get("HOME") or os.environ.get("HOME")
+    return Path(home) if home else None
 
 
 def _as_blocks(prompt: str | Sequence[Block]) -> tuple[Block, ...]:

@@ -13,12 +13,12 @@ from typing import assert_never
 import attrs
 
 from . import notes
-from .actions import Prepare, Publish, StartCall, Transition, Write
+from .actions import Action, Prepare, Publish, StartCall, Transition, Write
 from .backoff import Position
 from .conclude import after_tools, conclude_response
 from .ending import hooks_ended
 from .errors import InvariantError
-from .events import AssistantBlock, Notice, ToolEnded
+from .events import AssistantBlock, Notice, ToolEnded, UserMessageAdded
 from .messages import ToolResultBlock, ToolUseBlock
 from .observations import (
     BlockArrived,
@@ -40,7 +40,7 @@ from .observations import (
     TimeExpired,
 )
 from .records import BlockRecord, ResultRecord, RunStartRecord, UserRecord
-from .recovery import compact_failed, compacted, recover
+from .recovery import compact_failed, compacted, recover, replace_history
 from .result import TerminalReason
 from .state import Call, LoopState, Phase, Turn, block_id, derive_id, result_id
 from .steps import ask_model, finish, settle, withdraw
@@ -105,23 +105,37 @@ def _accept(state: LoopState, observation: InputAccepted) -> Transition:
 
 
 def _request(state: LoopState, observation: ContextReady) -> Transition:
-    turn = Turn(request=state.turn.request + 1)
+    told: tuple[Action, ...] = ()
+    view = observation.view
+    if observation.compacted is not None:
+        before = state.messages
+        state, told = replace_history(
+            state,
+            observation.messages,
+            trigger=observation.compacted,
+            pre_tokens=observation.pre_tokens,
+            post_tokens=observation.post_tokens,
+        )
+        if before and observation.messages != state.messages:
+            view = None
+    for message in observation.attachments:
+        told += (Write((UserRecord(message=message),)), Publish(UserMessageAdded(message=message)))
     state = attrs.evolve(
         state,
         phase=Phase.STREAM,
-        turn=turn,
-        messages=observation.messages,
-        view=observation.view,
+        turn=Turn(request=state.turn.request + 1),
+        messages=(*state.messages, *observation.attachments),
+        view=view,
         staged_collapses=observation.staged_collapses,
     )
     budget = state.limits.max_budget_usd
     if budget is None or (observation.spent_usd is not None and observation.spent_usd < budget):
-        return Transition(state, ask_model(state))
+        return Transition(state, (*told, *ask_model(state)))
     if observation.spent_usd is None:
         error = f"a price is unknown, so the budget of ${budget:g} can't be kept"
     else:
         error = f"the budget of ${budget:g} is used up: ${observation.spent_usd:.4f} spent"
-    return finish(state, TerminalReason.BUDGET_EXHAUSTED, errors=(error,))
+    return finish(state, TerminalReason.BUDGET_EXHAUSTED, errors=(error,)).prefixed(*told)
 
 
 def _setup_failed(state: LoopState, observation: SetupFailed) -> Transition:

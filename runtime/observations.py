@@ -48,6 +48,12 @@ class ContextReady:
     view: tuple[Message, ...] | None = None
     """What the model is to see of them; None: all."""
     staged_collapses: int = 0
+    compacted: str | None = None
+    """Why the history is another one than before, if it is."""
+    pre_tokens: int | None = None
+    post_tokens: int | None = None
+    attachments: tuple[UserMessage, ...] = ()
+    """What joins the history now."""
     spent_usd: float | None = 0.0
     """What the run has cost so far; None: a price is unknown."""
 
@@ -147,6 +153,8 @@ class Compacted:
 
     level: CompactLevel
     messages: tuple[Message, ...]
+    pre_tokens: int | None = None
+    post_tokens: int | None = None
 
 
 @attrs.frozen(kw_only=True)

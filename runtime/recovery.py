@@ -6,10 +6,13 @@ An error that can be recovered from is *withheld*: nobody hears of it until the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import attrs
 
 from .actions import Action, Compact, Publish, Transition, Write
 from .events import ContextCompacted, ModelChanged, Notice
+from .messages import Message
 from .model import FailureKind, ModelFailure
 from .observations import Compacted, CompactFailed, CompactLevel
 from .rerecord import rerecord
@@ -17,7 +20,7 @@ from .result import TerminalReason
 from .state import ContinueReason, LoopState, Phase, Turn
 from .steps import ask_model, finish, go_on, withdraw
 
-__all__ = ["compact_failed", "compacted", "recover", "remaining_task_budget", "surface"]
+__all__ = ["compact_failed", "compacted", "recover", "replace_history", "surface"]
 
 TOO_LONG = frozenset((FailureKind.PROMPT_TOO_LONG, FailureKind.CONTEXT_OVERFLOW, FailureKind.REQUEST_TOO_LARGE))
 
@@ -90,17 +93,20 @@ def _compact(state: LoopState, failure: ModelFailure, level: CompactLevel) -> Tr
 
 def compacted(state: LoopState, observation: Compacted) -> Transition:
     """Room was made: transitions collapse_drain_retry and reactive_compact_retry."""
-    data = {"trigger": observation.level, "preTokens": state.context_tokens}
-    messages, records = rerecord(observation.messages, run_id=state.run_id, number=state.turn.request, data=data)
-    told = (
-        Write(records),
-        Publish(ContextCompacted(uuid=messages[0].uuid, trigger=observation.level, pre_tokens=state.context_tokens)),
-    )
+    told: tuple[Action, ...] = ()
+    messages = observation.messages
+    if messages != state.messages:
+        state, told = replace_history(
+            state,
+            messages,
+            trigger=observation.level,
+            pre_tokens=observation.pre_tokens,
+            post_tokens=observation.post_tokens,
+        )
     if observation.level == "drain":
         return go_on(
             attrs.evolve(
                 state,
-                messages=messages,
                 staged_collapses=0,
                 withheld=None,
                 transition=ContinueReason.COLLAPSE_DRAIN_RETRY,
@@ -110,15 +116,34 @@ def compacted(state: LoopState, observation: Compacted) -> Transition:
     return go_on(
         attrs.evolve(
             state,
-            messages=messages,
             has_attempted_reactive_compact=True,
             withheld=None,
-            compaction=attrs.evolve(state.compaction, last_turn=state.turn_count, failures=0),
-            task_budget_remaining=remaining_task_budget(state),
             transition=ContinueReason.REACTIVE_COMPACT_RETRY,
         ),
         *told,
     )
+
+
+def replace_history(
+    state: LoopState, messages: Sequence[Message], *, trigger: str, pre_tokens: int | None, post_tokens: int | None
+) -> tuple[LoopState, tuple[Action, ...]]:
+    """The state with another history, as a compaction left it; recorded whole, and told."""
+    before = pre_tokens if pre_tokens is not None else state.context_tokens
+    kept, records = rerecord(
+        messages,
+        run_id=state.run_id,
+        number=state.turn.request,
+        data={"trigger": trigger, "preTokens": before},
+        used={message.uuid for message in state.messages},
+    )
+    event = ContextCompacted(uuid=kept[0].uuid, trigger=trigger, pre_tokens=before, post_tokens=post_tokens)
+    state = attrs.evolve(
+        state,
+        messages=kept,
+        compaction=attrs.evolve(state.compaction, last_turn=state.turn_count, failures=0),
+        task_budget_remaining=remaining_task_budget(state),
+    )
+    return state, (Write(records), Publish(event))
 
 
 def remaining_task_budget(state: LoopState) -> int | None:

@@ -156,7 +156,8 @@ async def stage(
     **agent: Any,
 ) -> AsyncIterator[Stage]:
     """Open a session in memory; ``options`` change its configuration."""
-    made = Agent(**{"model": "scripted-1", "tools": tools, "allowed_tools": allowed_tools, **agent})
+    defaults = {"model": "scripted-1", "tools": tools, "allowed_tools": allowed_tools, "context_window": 200_000}
+    made = Agent(**{**defaults, **agent})
     async with open_session(
         made,
         cwd=tmp_path,
