@@ -139,7 +139,8 @@ class Streamer:
             admission.succeeded()
         elif failure.kind in LIMITED:
             wait = failure.retry_after if failure.retry_after is not None else (retry.delay if retry else 0.0)
-            admission.limited(wait)
+            # The gate is no more patient than we are: else the wait that was announced would not be the one that is.
+            admission.limited(min(wait, self._settings.retry.patience))
 
     async def _attempt(self, call: ModelCall, *, streaming: bool) -> _Outcome:
         client = await self._pool.client()

@@ -60,6 +60,11 @@ class RetryPolicy:
     unattended_cap: float = 300.0
     longest_unattended_wait: float = 6 * 3600.0
 
+    @property
+    def patience(self) -> float:
+        """The longest wait that a server may ask for."""
+        return self.longest_unattended_wait if self.unattended else self.longest_wait
+
 
 class Tally(Enum):
     """Which budget a retry is taken from."""

@@ -33,9 +33,6 @@ WAIT = 400.0
 LONG_WAIT = 6 * 3600 * 1.25
 """The same where nobody does."""
 
-GATE_WAIT = 86_400 * 1.3
-"""The longest Retry-After of all faults, and some more: so long the rate gate may be closed."""
-
 ROUNDING = 1e-6
 """Seconds by which differences of Trio's times may be off."""
 
@@ -166,7 +163,7 @@ def _allowed(plan: Plan, log: RunLog) -> float:
     hands = log.hands
     return (
         GRACES
-        + (GATE_WAIT if plan.faults else 0.0)
+        + (wait if plan.faults else 0.0)
         + sum(exchange.longest for exchange in log.exchanges)
         + requests * SILENCE
         + sum(1 for exchange in log.exchanges if not exchange.clean) * wait

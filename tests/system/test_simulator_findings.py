@@ -18,7 +18,7 @@ from atrio.actors.testing import Fault, ScriptedModel, Turn, text, tool
 from atrio.actors.watchdog import IdleLimits, PulseBoard
 from atrio.runtime import notes
 from atrio.runtime.errors import PeerGone
-from atrio.runtime.events import RunEnded, ToolStarted
+from atrio.runtime.events import RetryScheduled, RunEnded, ToolStarted
 from atrio.runtime.messages import Message
 from atrio.runtime.model import ModelFailure
 from atrio.runtime.replay import replay_file
@@ -155,3 +155,25 @@ async def test_a_preparation_that_hangs_is_given_up(tmp_path: Path, autojump_clo
         result = await on.run()
         assert TerminalReason.TURN_SETUP_FAILED is result.terminal_reason
         assert "took more than" in result.errors[0]
+
+
+async def test_the_gate_is_open_again_when_the_announced_wait_is_over(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """A server that asked for a day was asked again after a day, though six hours had been announced."""
+    model = ScriptedModel([DONE], faults={1: Fault.status(529, retry_after=86_400)})
+    async with stage(tmp_path, model, options={"unattended": True}) as on:
+        assert (await on.run()).is_success
+        assert [0.0, 6 * 3600.0] == [request.at for request in model.requests]
+        assert [6 * 3600.0] == [event.until for event in on.of(RetryScheduled)]
+
+
+async def test_after_a_wait_that_is_too_long_the_next_submission_does_not_wait_that_long(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    model = ScriptedModel([DONE], faults={1: Fault.status(429, retry_after=86_400)})
+    async with stage(tmp_path, model) as on:
+        assert TerminalReason.API_ERROR is (await on.run()).terminal_reason
+        assert 0.0 == trio.current_time()
+        assert (await on.run("again")).is_success
+        assert 300.0 == trio.current_time()
