@@ -16,7 +16,7 @@ import orjson
 
 from .errors import JournalCorrupt
 from .messages import JsonObject
-from .rerecord import BOUNDARY, COUNT
+from .rerecord import BOUNDARY
 
 __all__ = ["Span", "find_span", "line_of", "parse_line", "search_back"]
 
@@ -106,8 +106,7 @@ def parse_line(line: bytes) -> JsonObject | None:
 
 
 def _count(boundary: JsonObject) -> int:
-    data = boundary.get("data")
-    count = data.get(COUNT) if isinstance(data, dict) else None
+    count = boundary.get("followedBy")
     return count if isinstance(count, int) else 0
 
 

@@ -94,12 +94,17 @@ class WithdrawRecord:
 
 @attrs.frozen(kw_only=True)
 class SystemRecord:
-    """Something to remember that is no message (``subtype`` informational, compact_boundary, ...)."""
+    """
+    Something to remember that is no message (``subtype`` informational, compact_boundary, ...).
+
+    ``followed_by``: so many records belong to this one; if fewer follow, it doesn't count.
+    """
 
     uuid: str
     subtype: str
     text: str = ""
     data: Any = None
+    followed_by: int = 0
 
 
 @attrs.frozen(kw_only=True)

@@ -17,20 +17,15 @@ from .messages import AssistantMessage, Message, SystemMessage, ToolResultBlock,
 from .records import BlockRecord, Record, ResponseEndRecord, ResultRecord, SystemRecord, UserRecord
 from .state import derive_id
 
-__all__ = ["BOUNDARY", "COUNT", "REWOUND", "USAGE_TOTALS", "records_of", "renamed", "rerecord"]
+__all__ = ["BOUNDARY", "REWOUND", "USAGE_TOTALS", "records_of", "renamed", "rerecord"]
 
 BOUNDARY = "compact_boundary"
-
-COUNT = "records"
-"""In a boundary's data: the number of records that follow and belong to it."""
 
 REWOUND = "rewound"
 """The conversation goes on from an earlier message, ``data["to"]``; ``data["line"]`` is that one's last line."""
 
 USAGE_TOTALS = "usage_totals"
-"""
-Follows a boundary: what the session had used until there, so that nobody need read what lies before it.
-"""
+"""Follows a compaction: what the session had used until there, so that nobody need read what lies before it."""
 
 
 def rerecord(
@@ -65,6 +60,7 @@ def rerecord(
             names.update({call.id: call.name for call in message.tool_uses})
         kept.append(message)
         records += _records(message, names)
+    records[0] = attrs.evolve(_system(boundary), followed_by=len(records) - 1)
     return tuple(kept), tuple(records)
 
 

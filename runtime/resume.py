@@ -39,7 +39,7 @@ from .records import (
     WithdrawRecord,
 )
 from .replay import BadLine, OpenResponse, Replay, Replayer, read_records
-from .rerecord import BOUNDARY, COUNT, REWOUND, USAGE_TOTALS, records_of
+from .rerecord import BOUNDARY, REWOUND, USAGE_TOTALS, records_of
 from .result import TerminalReason
 from .state import derive_id
 
@@ -107,7 +107,7 @@ def forked(resumed: Resumed, *, origin: str, new_id: str) -> Resumed:
         origin: the journal that it comes from, for the mark in the history.
         new_id: the new session's id.
     """
-    messages = tuple(map(_without_count, resumed.messages))
+    messages = resumed.messages
     data = {"from": origin, "at": messages[-1].uuid if messages else None}
     mark = SystemMessage(uuid=derive_id(new_id, "forked"), subtype="forked", text=f"Forked from {origin}.", data=data)
     totals = SystemRecord(uuid=derive_id(new_id, "totals"), subtype=USAGE_TOTALS, data={})
@@ -119,13 +119,6 @@ def forked(resumed: Resumed, *, origin: str, new_id: str) -> Resumed:
         settle_records=(*records_of((*messages, mark)), totals),
         last_uuid=None,
     )
-
-
-def _without_count(message: Message) -> Message:
-    """The number of records that belong to a boundary is right in the journal where it was counted, only."""
-    if not isinstance(message, SystemMessage) or COUNT not in message.data:
-        return message
-    return attrs.evolve(message, data={key: value for key, value in message.data.items() if key != COUNT})
 
 
 def _with_answers(message: Message, answers: Mapping[str, ResultRecord]) -> Message:

@@ -107,7 +107,8 @@ def _body(record: Record) -> JsonObject:
         case WithdrawRecord():
             return _system_line("message_withdrawn", record.reason, {"messageId": record.message_id})
         case SystemRecord():
-            return _system_line(record.subtype, record.text, record.data)
+            line = _system_line(record.subtype, record.text, record.data)
+            return {**line, "followedBy": record.followed_by} if record.followed_by else line
         case RunStartRecord():
             return _system_line("run_started", "", {"runId": record.run_id, "model": record.model})
         case RunEndRecord():
@@ -280,4 +281,11 @@ def _system_record(uuid: str, subtype: str, line: Mapping[str, Any]) -> Record:
             texts = tuple(map(str, errors)) if isinstance(errors, list) else ()
             return RunEndRecord(uuid=uuid, run_id=id, terminal_reason=reason, errors=texts)
         case _:
-            return SystemRecord(uuid=uuid, subtype=subtype, text=str(line.get("content", "")), data=data)
+            followed_by = line.get("followedBy")
+            return SystemRecord(
+                uuid=uuid,
+                subtype=subtype,
+                text=str(line.get("content", "")),
+                data=data,
+                followed_by=followed_by if isinstance(followed_by, int) else 0,
+            )
