@@ -18,8 +18,10 @@ import trio
 
 from atrio.runtime.config import Config
 from atrio.runtime.doors import single_error
-from atrio.runtime.errors import ConfigError, SessionBusy, SessionClosed
+from atrio.runtime.errors import ConfigError, JournalError, PeerGone, ReplyDropped, SessionBusy, SessionClosed
+from atrio.runtime.events import ContextCompacted, Notice
 from atrio.runtime.messages import Block, Message, TextBlock, UserMessage
+from atrio.runtime.rerecord import rerecord
 from atrio.runtime.result import Result
 from atrio.runtime.supervisor import Supervisor
 from atrio.runtime.tree import ActorInfo
@@ -28,9 +30,11 @@ from .agent import Agent
 from .app import Parts, assemble
 from .call import CanUseTool
 from .context.project import load_project_context
-from .dependencies import Dependencies
+from .dependencies import Dependencies, Prepared
 from .loop import History
+from .recorder import write_and_wait
 from .run import Run, RunTree
+from .watchdog import PulseBoard, Watchdog
 
 __all__ = ["Session", "open_session", "run_agent"]
 
@@ -51,6 +55,7 @@ class Session:
         self._history = History()
         self._tree: RunTree | None = None
         self._closed = False
+        self._compacting = False
 
     @property
     def id(self) -> str:
@@ -93,10 +98,7 @@ class Session:
             SessionClosed: the session has ended.
             JournalError: the record can't be kept.
         """
-        if self._closed:
-            raise SessionClosed(f"session {self.id} is closed")
-        if self._tree is not None:
-            raise SessionBusy(f"session {self.id} has a run in progress; steer it, or wait for its end")
+        self._refuse_unless_idle()
         message = self._message(_as_blocks(prompt))
         run, tree = self._new_run(message)
         async with single_error(), trio.open_nursery() as nursery:
@@ -106,6 +108,72 @@ class Session:
                 yield run
             finally:
                 run.interrupt("the submit block was left")
+
+    async def compact(self, instructions: str = "") -> None:
+        """
+        Put a summary in place of the older part of the history, now. ``instructions`` say what matters in it.
+
+        Cancelled: the history is as it was.
+
+        Raises:
+            SessionBusy: a run is in progress.
+            SessionClosed: the session has ended.
+            ContextExhausted: the model gave no summary that makes room; the text says why.
+            JournalError: the record can't be kept.
+        """
+        self._refuse_unless_idle()
+        self._compacting = True
+        board = PulseBoard()
+        try:
+            async with single_error(), trio.open_nursery() as nursery:
+                await nursery.start(Watchdog(board=board).run)
+                side = self._parts.side_call(board)
+                try:
+                    wanted = (instructions,) if instructions.strip() else ()
+                    model = self.agent.model
+                    ready = await self._parts.keeper.compact(self.messages, model, "manual", wanted, side)
+                finally:
+                    await side.pool.aclose()  # noqa: ASYNC102  # shielded and bounded there
+                nursery.cancel_scope.cancel(reason="the compaction is done")
+            await self._take_over(ready)
+        finally:
+            self._compacting = False
+
+    async def _take_over(self, ready: Prepared) -> None:
+        """A compacted history takes the place of the present one."""
+        parts = self._parts
+        messages, records = rerecord(
+            ready.messages,
+            run_id=parts.deps.new_id(),
+            number=0,
+            data={"trigger": "manual", "preTokens": ready.pre_tokens},
+            used={message.uuid for message in self.messages},
+        )
+        try:
+            await write_and_wait(parts.recorder, records, sync=True)
+        except (PeerGone, ReplyDropped) as error:
+            raise JournalError("the journal is gone; nothing may run unrecorded") from error
+        self._history.messages = messages
+        for message_id, model, usage in ready.side_usage:
+            parts.ledger.record(message_id, model, usage)
+        for text in ready.notices:
+            parts.bus.publish(Notice(level="warning", source="context", text=text))
+        parts.bus.publish(
+            ContextCompacted(
+                uuid=messages[0].uuid,
+                trigger="manual",
+                pre_tokens=ready.pre_tokens or 0,
+                post_tokens=ready.post_tokens,
+            )
+        )
+
+    def _refuse_unless_idle(self) -> None:
+        if self._closed:
+            raise SessionClosed(f"session {self.id} is closed")
+        if self._tree is not None:
+            raise SessionBusy(f"session {self.id} has a run in progress; steer it, or wait for its end")
+        if self._compacting:
+            raise SessionBusy(f"session {self.id} is being compacted; wait for its end")
 
     def _new_run(self, message: UserMessage) -> tuple[Run, RunTree]:
         run_id = self._parts.deps.new_id()

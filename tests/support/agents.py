@@ -153,6 +153,7 @@ async def stage(
     can_use_tool: Any = None,
     allowed_tools: Sequence[str] = (),
     check_replay: bool = True,
+    session: dict[str, Any] | None = None,
     **agent: Any,
 ) -> AsyncIterator[Stage]:
     """Open a session in memory; ``options`` change its configuration."""
@@ -165,8 +166,9 @@ async def stage(
         transport=model.transport(),
         deps=deps or Dependencies(jitter=lambda: 0.0),
         can_use_tool=can_use_tool,
-    ) as session:
-        yield Stage(session, model, check_replay)
+        **(session or {}),
+    ) as opened:
+        yield Stage(opened, model, check_replay)
         # Within the block everything is still open: only what outlived its run would show.
-        names = [info.name for info in session.tree()]
+        names = [info.name for info in opened.tree()]
         assert names == ["session", "recorder"], names

@@ -81,7 +81,7 @@ async def test_prompt_too_long_after_one_compaction_that_was_not_enough(
 async def test_prompt_too_long_when_no_room_can_be_made(
     tmp_path: Path, autojump_clock: MockClock, compact: Any
 ) -> None:
-    model = ScriptedModel([DONE], faults={1: TOO_LONG})
+    model = ScriptedModel([DONE], repeat_last=True, faults={1: TOO_LONG})
     async with stage(tmp_path, model, deps=deps(autocompact=compact)) as on:
         result = await on.run()
         assert TerminalReason.PROMPT_TOO_LONG is result.terminal_reason
