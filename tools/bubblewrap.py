@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from .paths import is_inside
+from .paths import is_inside, real_path
 
-__all__ = ["bubblewrap_options"]
+__all__ = ["bubblewrap_options", "is_beyond_reach"]
 
 TEMP: Final = Path("/tmp")
 RUN: Final = Path("/run")
@@ -54,10 +54,19 @@ def bubblewrap_options(
     for path in fixed:
         options += ["--ro-bind", str(path), str(path)]
     for path in (*extra, tmp):
-        # A folder that the command could replace by a link must not be followed to where that leads.
-        if not is_inside(path, roots) or is_inside(path, fixed):
-            options += ["--bind-try", str(path), str(path)]
+        real = real_path(path)
+        if real is not None and (is_beyond_reach(path, roots) or (real == path and is_inside(path, fixed))):
+            options += ["--bind-try", str(real), str(real)]
     return [*options, "--chdir", str(cwd), "--"]
+
+
+def is_beyond_reach(path: Path, roots: Sequence[Path]) -> bool:
+    """
+    Whether no part of ``path`` lies in a root, where an earlier command could have put a link in its place.
+
+    What does is writable as part of the root, or stays as it is; a grant would hold for wherever the link leads.
+    """
+    return not any(is_inside(part, roots) for part in map(real_path, (path, *path.parents)) if part is not None)
 
 
 def _is_real(path: Path) -> bool:

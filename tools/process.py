@@ -42,6 +42,9 @@ STOP_LIMIT: Final = GRACE + KILL_LIMIT + 2.0
 CHUNK_BYTES: Final = 65_536
 """The size of a Linux pipe: one read empties it."""
 
+SANDBOX_HELPERS: Final = frozenset({"bwrap"})
+"""Processes of the sandbox around a command: they end with it, a moment later, and are nothing that it left running."""
+
 TakeOutput: TypeAlias = Callable[[bytes], Awaitable[None]]
 
 _log: Final = logging.getLogger("atrio.tools")
@@ -133,7 +136,7 @@ async def run_command(
     return Ended(
         status=status if status is not None and status >= 0 else None,
         signal=-status if status is not None and status < 0 else None,
-        stopped=stopped.names,
+        stopped=tuple(name for name in stopped.names if name not in SANDBOX_HELPERS),
         survivors=stopped.survivors,
         cut=not all(pump.complete for pump in pumps),
     )

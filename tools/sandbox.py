@@ -30,9 +30,8 @@ from atrio.runtime.redact import Redactor
 from atrio.runtime.tool import Workspace
 
 from . import sandbox_shim
-from .bubblewrap import bubblewrap_options
+from .bubblewrap import bubblewrap_options, is_beyond_reach
 from .limits import Limits
-from .paths import is_inside, real_path
 from .seccomp import MACHINES, filter_program
 
 __all__ = [
@@ -120,7 +119,7 @@ class Sandbox:
     def _enter(
         self, argv: Sequence[str], env: Mapping[str, str], workspace: Workspace, results_dir: Path
     ) -> tuple[list[str], dict[str, str]]:
-        tmp = Path(os.path.realpath(results_dir.parent)) / "tmp"
+        tmp = results_dir.parent / "tmp"
         try:
             make_private(tmp)
         except OSError as error:
@@ -129,13 +128,12 @@ class Sandbox:
 
     def wrap(self, argv: Sequence[str], *, workspace: Workspace, tmp: Path, extra: Sequence[Path] = ()) -> list[str]:
         """``argv`` behind what confines it to the workspace, ``tmp`` and the folders in ``extra``."""
-        real = [path for path in map(real_path, extra) if path is not None]
         limits = self.limits.resources()
         plan: sandbox_shim.Plan
         if self.kind is SandboxKind.BUBBLEWRAP:
             options = bubblewrap_options(
                 roots=workspace.roots,
-                extra=real,
+                extra=extra,
                 tmp=tmp,
                 cwd=workspace.cwd,
                 needed=[Path(sys.base_prefix), Path(sys.prefix), Path(sandbox_shim.__file__)],
@@ -144,8 +142,7 @@ class Sandbox:
             plan = {"limits": limits, "writable": None, "network": True, "filter": ""}
             front = [shutil.which("bwrap") or "bwrap", *options]
         else:
-            # A folder inside of a root needs no grant; and a command could have put a link in its place.
-            others = [path for path in (*real, tmp) if not is_inside(path, workspace.roots)]
+            others = [path for path in (*extra, tmp) if is_beyond_reach(path, workspace.roots)]
             program = filter_program(MACHINES[platform.machine()], network=self.network)
             paths = [str(path) for path in (*workspace.roots, *others, *DEVICES)]
             plan = {"limits": limits, "writable": paths, "network": self.network, "filter": program.hex()}
@@ -193,10 +190,21 @@ def probe() -> SandboxKind:
 
 
 def choose_sandbox(
-    policy: SandboxPolicy, *, network: bool = False, limits: Limits | None = None, kept: Sequence[str] = ()
+    policy: SandboxPolicy,
+    *,
+    network: bool = False,
+    limits: Limits | None = None,
+    kept: Sequence[str] = (),
+    kind: SandboxKind | None = None,
 ) -> Sandbox | None:
-    """The sandbox that ``policy`` comes to here; None: commands run unconfined. Raises `ConfigError`."""
-    kind = SandboxKind.NONE if policy is SandboxPolicy.OFF else probe()
+    """
+    The sandbox that ``policy`` comes to here; None: commands run unconfined. Raises `ConfigError`.
+
+    ``kind`` is the one to take, untried, where it isn't to be `probe` that says.
+    """
+    if policy is SandboxPolicy.OFF:
+        return None
+    kind = kind or probe()
     if kind is not SandboxKind.NONE:
         return Sandbox(kind=kind, network=network, limits=limits or Limits(), kept=frozenset(kept))
     if policy is SandboxPolicy.REQUIRED:

@@ -93,8 +93,9 @@ class Bash(Tool):
     Runs a command with bash (or sh, where there is no bash).
 
     When a call is over, in whichever way, none of the processes that it started is left; but for those of a command
-    that is to run in the background,     is to run in the background, which ``background`` then owns. Without it none can. ``sandbox`` confines all commands
-    (`atrio.tools.sandbox.choose_sandbox` makes one); without it nothing does.
+    that is to run in the background, which ``background`` then owns. Without it none can.
+
+    ``sandbox`` confines all commands (`atrio.tools.sandbox.choose_sandbox` makes one); without it nothing does.
     """
 
     name = "Bash"
@@ -132,7 +133,8 @@ class Bash(Tool):
 
     async def run(self, input: BashInput, ctx: ToolContext) -> ToolOutput:
         """
-        Run the command. Raises `CommandNotStarted`, `SandboxUnusable`, and `ToolRejected` where too many run in the background.
+        Run the command. Raises `CommandNotStarted` and `SandboxUnusable`, and `ToolRejected` where too many run in the
+        background.
 
         Cancelled: all of its processes are gone, but for a command in the background, which runs on.
         """
