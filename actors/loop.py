@@ -75,7 +75,8 @@ from atrio.runtime.observations import (
     SetupFailed,
     TimeExpired,
 )
-from atrio.runtime.records import Record, RunEndRecord
+from atrio.runtime.records import Record, RunEndRecord, SystemRecord
+from atrio.runtime.rerecord import BOUNDARY, USAGE_TOTALS
 from atrio.runtime.result import Result
 from atrio.runtime.state import LoopState, Phase, assistant_message, derive_id
 from atrio.runtime.steps import join_queued
@@ -156,7 +157,9 @@ class Loop:
         history: History,
         stop_hooks: Sequence[StopHook] = (),
         max_seconds: float | None = None,
+        notices: Sequence[Notice] = (),
     ) -> None:
+        self._notices = notices
         self._stop_hooks = stop_hooks
         self._max_seconds = max_seconds
         self._state = state
@@ -191,6 +194,8 @@ class Loop:
         task_status.started()
         try:
             self._publish(self._opening)
+            for notice in self._notices:
+                self._publish(notice)
             await self._observe(InputAccepted(message=self._prompt))
             while self._state.phase is not Phase.TERMINAL:
                 with self.status.waiting(self._what_for()):
@@ -435,7 +440,7 @@ class Loop:
     async def _perform(self, action: Action | _Announce) -> None:
         match action:
             case Write():
-                await self._write(action.records, sync=action.sync)
+                await self._write(self._with_totals(action.records), sync=action.sync)
             case Publish():
                 self._publish(action.event)
             case Compact():
@@ -460,6 +465,15 @@ class Loop:
 
     def _publish(self, event: Event) -> None:
         self._bus.publish(event)
+
+    def _with_totals(self, records: tuple[Record, ...]) -> tuple[Record, ...]:
+        """Who resumes reads nothing before a boundary: what was used until there is noted behind it."""
+        first = records[0] if records else None
+        if not isinstance(first, SystemRecord) or first.subtype != BOUNDARY or _is_totals(records[-1]):
+            return records
+        totals = self._account.session_ledger.totals()
+        uuid = derive_id(first.uuid, USAGE_TOTALS)
+        return (*records, SystemRecord(uuid=uuid, subtype=USAGE_TOTALS, data=totals))
 
     async def _write(self, records: tuple[Record, ...], *, sync: bool) -> None:
         """Journal. Without a journal nothing may go on, except that an ending run still comes to its end."""
@@ -619,3 +633,7 @@ class Loop:
             if message is self._prompt:
                 return position
         return 0
+
+
+def _is_totals(record: Record) -> bool:
+    return isinstance(record, SystemRecord) and record.subtype == USAGE_TOTALS
