@@ -44,23 +44,23 @@ def collapse(
     """
     staged, committed = plan.staged, plan.collapses
     if not staged and not committed:
-        return StepResult(messages=tuple(messages), plan=plan)
+        return StepResult(messages=tuple(messages), plan=attrs.evolve(plan, draining=False))
     index = {message.uuid: position for position, message in enumerate(messages)}
     pinned = protected(messages, limits.task_list_tools)
     ranges: list[_Range] = []
     kept: list[Collapse] = []
     for item in committed:
+        # One that isn't there was put in by an earlier pass over the same messages.
         found = _find(item, messages, index, pinned, estimates, ranges)
-        # A range that isn't there was shown as its summary by an earlier pass over the same messages.
         kept.append(item)
         if found is not None:
             ranges.append(found)
     tokens, freed, notes = moment.tokens, dict[str, int](), list[str]()
-    while staged and tokens >= moment.levels.collapse:
+    while staged and (plan.draining or tokens >= moment.levels.collapse):
         item, staged = staged[0], staged[1:]
         found = _find(item, messages, index, pinned, estimates, ranges)
-        if found is None:
-            notes.append("A summary of a part that is no longer there was dropped.")
+        if found is None or sum(found.freed.values()) <= 0:
+            notes.append("A summary was dropped: its part is no longer there as a whole, or is shorter.")
             continue
         ranges.append(found)
         kept.append(item)
@@ -69,7 +69,7 @@ def collapse(
         notes.append(f"{found.end - found.start} messages are now shown as their summary.")
     return StepResult(
         messages=_shown(messages, ranges),
-        plan=attrs.evolve(plan, staged=staged, collapses=tuple(kept)),
+        plan=attrs.evolve(plan, staged=staged, collapses=tuple(kept), draining=False),
         freed=freed,
         notes=tuple(notes),
     )
@@ -83,7 +83,7 @@ def _find(
     estimates: Estimates,
     taken: Sequence[_Range],
 ) -> _Range | None:
-    """The range, if it is whole, overlaps no other and its summary is shorter than what it hides."""
+    """The range, if it is there as a whole and overlaps no other."""
     start, last = index.get(item.first_uuid), index.get(item.last_uuid)
     if start is None or last is None or last < start:
         return None
@@ -99,8 +99,6 @@ def _find(
     summary = _summary(item)
     freed = {message.uuid: estimates.of(message) for message in hidden}
     cost = estimates.of(summary)
-    if sum(freed.values()) <= cost:
-        return None
     freed[summary.uuid] = -cost
     rest = tuple(message for message in messages[start:end] if message.uuid in pinned)
     return _Range(start, end, (summary, *rest), freed)

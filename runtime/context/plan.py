@@ -43,22 +43,29 @@ class ContextPlan:
     """Calls whose results are replaced by a placeholder."""
     snipped: frozenset[str] = frozenset()
     """uuids of messages that are left out."""
+    snip_requests: frozenset[str] = frozenset()
+    """uuids that a user or tool wants left out; the next step decides on them."""
     staged: tuple[Collapse, ...] = ()
     """Summaries that lie ready, oldest first; they cost nothing until they are committed."""
     collapses: tuple[Collapse, ...] = ()
     """Committed: the summary stands for its range."""
+    draining: bool = False
+    """The next step commits all that is staged, however full the window is."""
 
     def stage(self, collapse: Collapse) -> ContextPlan:
         """With one more summary that lies ready."""
         return attrs.evolve(self, staged=(*self.staged, collapse))
 
     def drain(self) -> ContextPlan:
-        """With everything committed that is staged."""
-        return attrs.evolve(self, staged=(), collapses=(*self.collapses, *self.staged))
+        """With everything committed at the next step that is staged by then."""
+        return attrs.evolve(self, draining=True)
 
     def snip(self, uuids: Iterable[str]) -> ContextPlan:
-        """With these messages left out (whole calls only: a call's messages are named together, or it stays)."""
-        return attrs.evolve(self, snipped=self.snipped | frozenset(uuids))
+        """
+        With these messages left out from the next step on. A response with calls and the message that answers them
+        have to be named together; what is pinned or part of a collapse stays.
+        """
+        return attrs.evolve(self, snip_requests=self.snip_requests | frozenset(uuids))
 
     def for_history(self, messages: Sequence[Message], call_ids: Iterable[str]) -> ContextPlan:
         """
@@ -80,6 +87,8 @@ def plan_to_json(plan: ContextPlan) -> JsonObject:
         "budgetedThrough": plan.budgeted_through,
         "cleared": sorted(plan.cleared),
         "snipped": sorted(plan.snipped),
+        "snipRequests": sorted(plan.snip_requests),
+        "draining": plan.draining,
         "staged": [_collapse_to_json(collapse) for collapse in plan.staged],
         "collapses": [_collapse_to_json(collapse) for collapse in plan.collapses],
     }
@@ -96,6 +105,8 @@ def plan_from_json(data: Mapping[str, Any]) -> ContextPlan:
         budgeted_through=through if isinstance(through, str) else None,
         cleared=_texts(data.get("cleared")),
         snipped=_texts(data.get("snipped")),
+        snip_requests=_texts(data.get("snipRequests")),
+        draining=data.get("draining") is True,
         staged=_collapses(data.get("staged")),
         collapses=_collapses(data.get("collapses")),
     )

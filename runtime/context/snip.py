@@ -38,41 +38,44 @@ def snip(
     estimates: Estimates,
 ) -> StepResult:
     """The messages without those that the plan leaves out, and without outdated calls if room is short."""
-    new: frozenset[str] = frozenset()
-    # What a caller put into the plan must not tear pairs or drop what is pinned, so it is checked as well.
-    legal = _legal(messages, plan, limits) if plan.snipped else frozenset[str]()
-    if moment.tokens >= limits.snip_share * moment.levels.effective:
-        new = _outdated(messages, plan, limits) - legal
-        least = max(1, int(limits.snip_min_share * moment.levels.effective))
-        if sum(estimates.of(message) for message in messages if message.uuid in new) < least:
-            new = frozenset()
-    gone = legal | new
-    if not gone:
+    full = moment.tokens >= limits.snip_share * moment.levels.effective
+    if not (full or plan.snipped or plan.snip_requests):
         return StepResult(messages=tuple(messages), plan=plan)
+    kept = protected(messages, limits.task_list_tools)
+    # A range that a summary stands for is found by its ends.
+    inside = covered(messages, (*plan.staged, *plan.collapses))
+    gone = _whole(messages, plan.snipped - kept) if plan.snipped else frozenset[str]()
+    asked = _whole(messages, plan.snip_requests - kept - inside)
+    new = asked - gone
+    if full:
+        found = _outdated(messages, kept | inside, limits) - gone
+        least = max(1, int(limits.snip_min_share * moment.levels.effective))
+        if sum(estimates.of(message) for message in messages if message.uuid in found) >= least:
+            new |= found
+    decided = attrs.evolve(plan, snipped=plan.snipped | new, snip_requests=frozenset())
+    if not gone and not new:
+        return StepResult(messages=tuple(messages), plan=decided)
     freed = {message.uuid: estimates.of(message) for message in messages if message.uuid in new}
-    shown = tuple(message for message in messages if message.uuid not in gone)
+    shown = tuple(message for message in messages if message.uuid not in gone and message.uuid not in new)
     notes: tuple[str, ...] = ()
     if new:
-        notes = (f"{len(new)} messages of outdated tool calls were left out (about {sum(freed.values()):,} tokens).",)
-    return StepResult(messages=shown, plan=attrs.evolve(plan, snipped=plan.snipped | new), freed=freed, notes=notes)
+        notes = (f"{len(new)} messages of old calls were left out (about {sum(freed.values()):,} tokens).",)
+    return StepResult(messages=shown, plan=decided, freed=freed, notes=notes)
 
 
-def _legal(messages: Sequence[Message], plan: ContextPlan, limits: ContextLimits) -> frozenset[str]:
-    named = plan.snipped
-    if not any(message.uuid in named for message in messages):
-        return frozenset()
-    # A range that a summary stands for is found by its ends.
-    kept = protected(messages, limits.task_list_tools) | covered(messages, (*plan.staged, *plan.collapses))
+def _whole(messages: Sequence[Message], named: frozenset[str]) -> frozenset[str]:
+    """Of these messages those that no call or result is left without its other half by."""
+    if not named:
+        return named
     gone: set[str] = set()
     for unit in units(messages):
         uuids = [message.uuid for message in messages[unit.start : unit.end]]
-        if all(uuid in named for uuid in uuids) and not kept.intersection(uuids):
+        if named.issuperset(uuids):
             gone.update(uuids)
     return frozenset(gone)
 
 
-def _outdated(messages: Sequence[Message], plan: ContextPlan, limits: ContextLimits) -> frozenset[str]:
-    kept = protected(messages, limits.task_list_tools) | covered(messages, (*plan.staged, *plan.collapses))
+def _outdated(messages: Sequence[Message], kept: frozenset[str], limits: ContextLimits) -> frozenset[str]:
     with_calls = [unit for unit in units(messages) if unit.calls]
     made_later: set[tuple[str, bytes]] = set()
     gone: set[str] = set()
