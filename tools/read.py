@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import codecs
 import io
 from collections.abc import Iterator, Mapping
@@ -13,13 +12,14 @@ import attrs
 import trio
 
 from atrio.runtime.errors import ToolError, ToolRejected
-from atrio.runtime.messages import DocumentBlock, ImageBlock
 from atrio.runtime.tool import Tool, ToolContext, ToolOutput
 
 from .files import FilePath, Loaded, check_path, in_thread, load, open_regular, size_words
+from .media import binary_kind, media_output, media_type
+from .notebook_format import NotNotebook, parse_notebook, show_notebook
 from .paths import locate
 from .schema import Field, json_schema, structure
-from .text_format import detect, numbered
+from .text_format import decode, detect, numbered
 
 __all__ = ["Read", "ReadInput"]
 
@@ -28,34 +28,7 @@ MAX_LINE_CHARS: Final = 2_000
 MAX_RESULT_CHARS: Final = 100_000
 """About 25,000 tokens."""
 
-MAX_IMAGE_BASE64_BYTES: Final = 5 * 2**20
-"""The API's limit, which counts the encoded form. One image over it would make every later request fail."""
-
-MAX_PDF_BYTES: Final = 20 * 2**20
 CHUNK_BYTES: Final = 2**20
-
-_BINARY: Final = (
-    (b"\x7fELF", "an ELF executable or library"),
-    (b"PK\x03\x04", "a ZIP archive (or a format built on it: docx, xlsx, jar, whl)"),
-    (b"\x1f\x8b", "gzip data"),
-    (b"BZh", "bzip2 data"),
-    (b"\xfd7zXZ\x00", "xz data"),
-    (b"\x28\xb5\x2f\xfd", "Zstandard data"),
-    (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive"),
-    (b"SQLite format 3\x00", "an SQLite database"),
-    (b"\xca\xfe\xba\xbe", "a Java class or Mach-O file"),
-    (b"\xcf\xfa\xed\xfe", "a Mach-O file"),
-    (b"MZ", "a Windows executable"),
-    (b"\x00asm", "WebAssembly"),
-    (b"OggS", "Ogg audio or video"),
-    (b"ID3", "MP3 audio"),
-    (b"RIFF", "audio or video in RIFF"),
-    (b"\x00\x00\x01\x00", "an icon"),
-    (b"BM", "a BMP image"),
-    (b"II*\x00", "a TIFF image"),
-    (b"MM\x00*", "a TIFF image"),
-    (b"PAR1", "a Parquet file"),
-)
 
 
 @attrs.frozen(kw_only=True)
@@ -78,7 +51,8 @@ class Read(Tool):
     name = "Read"
     description = (
         "Reads a file. Text comes with line numbers (number, tab, line); the first 2000 lines unless offset and limit "
-        "say otherwise, lines over 2000 characters cut. Images (PNG, JPEG, GIF, WebP) and PDFs are shown to you. "
+        "say otherwise, lines over 2000 characters cut. Images (PNG, JPEG, GIF, WebP) and PDFs are shown to you, "
+        "Jupyter notebooks by their cells. "
         "It can't read directories: use Glob for those. Read a file before you change it."
     )
     input_schema = json_schema(ReadInput)
@@ -110,15 +84,17 @@ class Read(Tool):
 def _read(path: Path, cwd: Path, input: ReadInput) -> tuple[Loaded, ToolOutput, bool]:
     """The file, the output, and whether that lacks any of the text."""
     found = load(path, cwd)
-    media = _media_type(found.head)
+    media = media_type(found.head)
     if media is not None:
-        return found, _media_output(path, found, media), False
+        return found, media_output(path, found, media), False
     window = LineWindow(first=max(input.offset or 1, 1), limit=input.limit or DEFAULT_LINES)
+    if path.suffix.lower() == ".ipynb" and (view := _notebook(found)) is not None:
+        return found, *_of_notebook(path, found, window, view)
     format = detect(found.head if found.data is None else found.data, complete=found.data is not None)
     if format is None:
         raise ToolRejected(
-            f"{path} is a binary file ({_kind(found.head)}, {size_words(found.size)}). Read shows text, images and "
-            "PDFs; inspect this one with Bash (file, strings, xxd, or the program it belongs to)."
+            f"{path} is a binary file ({binary_kind(found.head)}, {size_words(found.size)}). Read shows text, images "
+            "and PDFs; inspect this one with Bash (file, strings, xxd, or the program it belongs to)."
         )
     codec = codecs.getincrementaldecoder(format.codec)("replace")
     decoder = io.IncrementalNewlineDecoder(codec, translate=True)
@@ -143,6 +119,24 @@ def _read(path: Path, cwd: Path, input: ReadInput) -> tuple[Loaded, ToolOutput, 
         "totalLines": window.total if ended else None,
     }
     return found, ToolOutput(text, details=details), window.first > 1 or not ended or window.more or window.cut
+
+
+def _notebook(found: Loaded) -> str | None:
+    """What is shown of a notebook; None if it is none, or a broken one, which is shown as the text that it is."""
+    decoded = decode(found.data) if found.data is not None else None
+    try:
+        return show_notebook(parse_notebook(decoded[0])) if decoded is not None else None
+    except NotNotebook:
+        return None
+
+
+def _of_notebook(path: Path, found: Loaded, window: LineWindow, view: str) -> tuple[ToolOutput, bool]:
+    window.feed(view)
+    window.finish()
+    text = _text(path, found, window, ended=True)
+    text += "\n[A notebook, shown by its cells; change one with NotebookEdit and its id.]"
+    details = {"type": "notebook", "filePath": str(path), "startLine": window.first, "numLines": len(window.shown)}
+    return ToolOutput(text, details=details), window.first > 1 or window.more or window.cut
 
 
 def _chunks(found: Loaded, path: Path, cwd: Path, skip: int) -> Iterator[bytes]:
@@ -250,35 +244,3 @@ def _text(path: Path, found: Loaded, window: LineWindow, ended: bool) -> str:
     if window.cut:
         notes.append("[Long lines were cut; see the rest of one with Bash (sed -n, cut -c).]")
     return "\n".join([*window.shown, *notes])
-
-
-def _media_type(head: bytes) -> str | None:
-    """The media type of what is shown to the model as it is."""
-    if head.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png"
-    if head.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if head.startswith((b"GIF87a", b"GIF89a")):
-        return "image/gif"
-    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
-        return "image/webp"
-    return "application/pdf" if head.startswith(b"%PDF-") else None
-
-
-def _media_output(path: Path, found: Loaded, media: str) -> ToolOutput:
-    image = media.startswith("image/")
-    limit = MAX_IMAGE_BASE64_BYTES // 4 * 3 if image else MAX_PDF_BYTES
-    if found.data is None or len(found.data) > limit:
-        remedy = "Make a smaller copy (resize or recompress it)" if image else "Extract pages or text (pdftotext)"
-        raise ToolRejected(
-            f"{path} is too large to show: {media} of {size_words(found.size)}, the limit is {size_words(limit)}. "
-            f"{remedy} with Bash, and read that."
-        )
-    encoded = base64.b64encode(found.data).decode("ascii")
-    source = {"type": "base64", "media_type": media, "data": encoded}
-    details = {"type": "image" if image else "pdf", "filePath": str(path), "mediaType": media, "size": found.size}
-    return ToolOutput((ImageBlock(source) if image else DocumentBlock(source),), details=details)
-
-
-def _kind(head: bytes) -> str:
-    return next((kind for magic, kind in _BINARY if head.startswith(magic)), "of unknown kind")

@@ -18,7 +18,7 @@ FORM: Final = re.compile(r"([A-Za-z0-9_.*-]+)(?:\((.*)\))?", re.DOTALL)
 
 REMEDY: Final = "write a tool's name, or name and specifier, such as Read, Bash(git diff *) or Edit(src/**)"
 
-COVERS: Final = {"Read": frozenset({"Glob", "Grep"}), "Edit": frozenset({"Write"})}
+COVERS: Final = {"Read": frozenset({"Glob", "Grep"}), "Edit": frozenset({"Write", "NotebookEdit"})}
 """Whose calls a rule with a specifier covers besides those of its own tool."""
 
 
@@ -28,7 +28,7 @@ class Rule:
     One rule: a tool's name, exact but for ``*``, and perhaps what its calls are matched with.
 
     ``mcp__server`` covers all tools of that server. With a specifier, ``Read`` also covers Glob and Grep, and
-    ``Edit`` also Write; bare names cover just the tool that they name.
+    ``Edit`` also Write and NotebookEdit; bare names cover just the tool that they name.
     """
 
     tool: str
