@@ -8,7 +8,7 @@ been written when it raises.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.request import getproxies
@@ -21,7 +21,7 @@ from atrio.runtime.backoff import RetryPolicy
 from atrio.runtime.config import Config, prepare_home
 from atrio.runtime.context.step import ContextLimits
 from atrio.runtime.errors import ConfigError
-from atrio.runtime.events import RunStarted
+from atrio.runtime.events import Notice, RunStarted
 from atrio.runtime.journal import journal_path, results_folder
 from atrio.runtime.ledger import Ledger
 from atrio.runtime.mailbox import Address, Inbox, open_mailbox
@@ -46,6 +46,7 @@ from .broadcaster import Broadcaster
 from .call import CallPipeline, CanUseTool
 from .compactor import Compactor
 from .context.attaching import Attachments
+from .context.cache_break import CacheWatch
 from .context.instructions import NestedInstructions
 from .context.project import ProjectContext
 from .dependencies import Dependencies
@@ -57,6 +58,7 @@ from .loop import History, Loop
 from .protocol import ContextJob, LoopInput, ModelCall, RunCall
 from .providers.anthropic import AnthropicProvider
 from .recorder import Append, Recorder
+from .reopen import Reopened
 from .requests import RequestBuilder
 from .run import RunFactory
 from .side_call import SideCall
@@ -93,6 +95,8 @@ class Parts:
     files: dict[Path, FileState]
     environ: Mapping[str, str]
     attacher: Attacher | None
+    cache: CacheWatch = attrs.field(factory=CacheWatch)
+    reopened: Reopened | None = None
     keeper: Keeper = attrs.field(init=False, eq=False)
 
     @keeper.default
@@ -120,15 +124,19 @@ class Parts:
                 durability=self.config.durability,
                 redactor=self.config.redactor(),
                 now=self.deps.now,
+                parent=self.reopened.resumed.last_uuid if self.reopened is not None else None,
+                journal=self.reopened.file if self.reopened is not None else None,
             ),
             restart=Restart.TRANSIENT,
             inbox=self.recorder_inbox,
         )
 
-    def run_factory(self, run_id: str, message: UserMessage, history: History) -> RunFactory:
-        """The actors of one run."""
+    def run_factory(
+        self, run_id: str, message: UserMessage, history: History, notices: Sequence[Notice] = ()
+    ) -> RunFactory:
+        """The actors of one run; it begins with telling ``notices``."""
         return RunFactory(
-            loop=lambda *ends: self._loop(run_id, message, history, *ends),
+            loop=lambda *ends: self._loop(run_id, message, history, notices, *ends),
             executor=lambda inbox, loop: self._executor(run_id, inbox, loop),
             streamer=self._streamer,
             compactor=self._compactor,
@@ -155,6 +163,7 @@ class Parts:
         run_id: str,
         message: UserMessage,
         history: History,
+        notices: Sequence[Notice],
         inbox: Inbox[LoopInput],
         streamer: Address[ModelCall],
         executor: Address[RunCall],
@@ -208,12 +217,19 @@ class Parts:
                 session_ledger=self.ledger,
             ),
             history=history,
+            cache=self.cache,
             stop_hooks=agent.stop_hooks,
             max_seconds=agent.max_seconds,
+            notices=notices,
         )
 
     def _executor(self, run_id: str, inbox: Inbox[RunCall], loop: Address[LoopInput]) -> Executor:
-        pipeline = CallPipeline(
+        pipeline = self.call_pipeline(run_id, loop)
+        return Executor(inbox=inbox, loop=loop, pipeline=pipeline, limit=self.config.tool_concurrency)
+
+    def call_pipeline(self, run_id: str, loop: Address[LoopInput]) -> CallPipeline:
+        """The way of a tool call."""
+        return CallPipeline(
             toolbox=self.toolbox,
             decide=self._permission,
             can_use_tool=self.can_use_tool,
@@ -225,7 +241,6 @@ class Parts:
                 uuid=derive_id(run_id, "start", block.id), call_id=block.id, name=tool.name, idempotent=tool.idempotent
             ),
         )
-        return Executor(inbox=inbox, loop=loop, pipeline=pipeline, limit=self.config.tool_concurrency)
 
     def _streamer(self, inbox: Inbox[ModelCall], loop: Address[LoopInput], board: PulseBoard) -> Streamer:
         settings = StreamerSettings(
@@ -271,6 +286,7 @@ def assemble(
     transport: httpx.AsyncBaseTransport | None,
     deps: Dependencies,
     project: ProjectContext | None,
+    reopened: Reopened | None = None,
 ) -> Parts:
     """
     Check everything that can be checked without starting anything, and put the parts together.
@@ -281,7 +297,11 @@ def assemble(
     workspace = Workspace(
         cwd=_folder("the working directory", cwd), add_dirs=tuple(_folder("--add-dir", f) for f in add_dirs)
     )
-    session = _session_id(session_id) if session_id is not None else deps.new_id()
+    if reopened is not None:
+        session, journal = reopened.session_id, reopened.journal
+    else:
+        session = _session_id(session_id) if session_id is not None else deps.new_id()
+        journal = journal_path(config.home, workspace.cwd, session)
     rules = _rules(agent, config)
     # A rule that denies reading a file hides it from searches over its folder too.
     tools = [type(each)(rules) if isinstance(each, Glob | Grep) else each for each in agent.tools]
@@ -305,7 +325,7 @@ def assemble(
         config=config,
         session_id=session,
         workspace=workspace,
-        journal=journal_path(config.home, workspace.cwd, session),
+        journal=journal,
         toolbox=toolbox,
         rules=rules,
         provider=provider,
@@ -314,7 +334,7 @@ def assemble(
         bus=Broadcaster(),
         deps=deps,
         can_use_tool=can_use_tool,
-        ledger=Ledger(catalogue),
+        ledger=_ledger(catalogue, reopened),
         recorder=recorder,
         recorder_inbox=recorder_inbox,
         requests=RequestBuilder.for_session(
@@ -327,6 +347,7 @@ def assemble(
         ),
         files=files,
         attacher=_attacher(agent, project, workspace, toolbox, files, deps) if project is not None else None,
+        reopened=reopened,
         environ={name: value for name, value in os.environ.items() if name not in _SECRETS},
     )
 
@@ -349,6 +370,16 @@ def _attacher(
         tools=tools,
         mode=mode,
     )
+
+
+def _ledger(catalogue: Catalogue, reopened: Reopened | None) -> Ledger:
+    """The session's, with what it has used so far."""
+    ledger = Ledger(catalogue)
+    if reopened is not None:
+        ledger.carry(reopened.resumed.usage_before or {})
+        for message_id, (model, usage) in reopened.resumed.usage.items():
+            ledger.record(message_id, model, usage)
+    return ledger
 
 
 def _rules(agent: Agent, config: Config) -> Rules:

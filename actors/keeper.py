@@ -100,6 +100,7 @@ class Keeper:
     _noted: set[str] = attrs.field(factory=set)
     _sent: tuple[int, int] | None = None
     """The estimate of the last request, and how long the history was."""
+    _greeted: bool = False
     _collapsing: bool = False
     _unbooked: list[tuple[str, str, Usage]] = attrs.field(factory=list)
     """What the background cost, to be booked with the next job."""
@@ -122,7 +123,8 @@ class Keeper:
             return await self.deps.prepare(job.messages)
         self._turns += 1
         self._learn(job)
-        notices: list[str] = []
+        notices = [] if self._greeted else list(self.requests.notices)
+        self._greeted = True
         levels = self._levels(job.model, job.max_tokens, notices)
         attached = await self._attach(job, notices)
         history = (*job.messages, *attached)

@@ -31,6 +31,7 @@ from atrio.runtime.border import admit_block
 from atrio.runtime.decide import decide
 from atrio.runtime.errors import InvariantError, JournalError, PeerGone, ReplyDropped
 from atrio.runtime.events import (
+    CacheBroken,
     Event,
     Heartbeat,
     Notice,
@@ -46,13 +47,14 @@ from atrio.runtime.events import (
 )
 from atrio.runtime.history import check
 from atrio.runtime.mailbox import Address, Inbox
-from atrio.runtime.messages import Message, UserMessage
+from atrio.runtime.messages import Message, Usage, UserMessage
 from atrio.runtime.model import (
     BlockCompleted,
     FailureKind,
     MessageEnded,
     MessageStarted,
     ModelFailure,
+    ModelRequest,
     StreamFailed,
     StreamItem,
 )
@@ -83,6 +85,7 @@ from atrio.runtime.steps import join_queued
 
 from .account import Account
 from .broadcaster import Broadcaster
+from .context.cache_break import CacheWatch
 from .dependencies import Prepared
 from .hooks import StopContext, StopHook, run_stop_hooks
 from .protocol import (
@@ -155,11 +158,14 @@ class Loop:
         requests: RequestBuilder,
         account: Account,
         history: History,
+        cache: CacheWatch,
         stop_hooks: Sequence[StopHook] = (),
         max_seconds: float | None = None,
         notices: Sequence[Notice] = (),
     ) -> None:
         self._notices = notices
+        self._cache = cache
+        self._request: ModelRequest | None = None
         self._stop_hooks = stop_hooks
         self._max_seconds = max_seconds
         self._state = state
@@ -352,10 +358,24 @@ class Loop:
         )
         for note in item.notes:
             self._publish(Notice(level="warning", source="model", text=note))
+        self._watch_cache(item.usage)
         self._publish(ResponseEnded(message=message, cost_usd=cost))
         await self._observe(
             ResponseFinished(request=number, stop_reason=item.stop_reason, usage=item.usage, incomplete=item.incomplete)
         )
+
+    def _watch_cache(self, usage: Usage) -> None:
+        if self._request is None:
+            return
+        broken = self._cache.observe(self._request, usage, trio.current_time())
+        if broken is not None:
+            event = CacheBroken(
+                tokens_before=broken.tokens_before,
+                tokens_now=broken.tokens_now,
+                changes=broken.changes,
+                text=str(broken),
+            )
+            self._publish(event)
 
     def _book_unfinished(self) -> None:
         """A response that never ends was paid for all the same, as far as its usage is known."""
@@ -557,6 +577,8 @@ class Loop:
         )
 
     def _tell_and_book(self, ready: Prepared) -> None:
+        if ready.compacted is not None:
+            self._cache.expect_break()
         for text in ready.notices:
             self._publish(Notice(level="warning", source="context", text=text))
         for message_id, model, usage in ready.side_usage:
@@ -594,6 +616,7 @@ class Loop:
             max_tokens=action.max_tokens,
             task_budget_remaining=action.task_budget_remaining,
         )
+        self._request = request
         self._account.request_started()
         await self._streamer.send(ModelCall(action.request, request, action.has_fallback))
 

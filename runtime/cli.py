@@ -8,6 +8,7 @@ Only what was asked for goes to stdout; all that is said about it goes to stderr
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import signal
@@ -86,6 +87,8 @@ def _run(options: Options) -> int:
         from .headless import run_job
         from .job import prepare_job
 
+        # What is imported stays: the garbage collector need not look at it again.
+        gc.freeze()
         prompt = _prompt(options)
         job = prepare_job(options, os.environ)
         outcome = trio.run(partial(run_job, job, prompt), restrict_keyboard_interrupt_to_checkpoints=True)

@@ -25,6 +25,7 @@ else:
 
 __all__ = [
     "AssistantBlock",
+    "CacheBroken",
     "ContextCompacted",
     "Event",
     "Heartbeat",
@@ -252,6 +253,19 @@ class ContextCompacted(Event):
     trigger: str
     pre_tokens: int
     post_tokens: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class CacheBroken(Event):
+    """
+    Far fewer tokens came from the provider's prompt cache than for the request before. ``changes`` says what of the
+    request is not as it was; empty if all is, so that the provider itself let go of it.
+    """
+
+    tokens_before: int
+    tokens_now: int
+    changes: tuple[str, ...]
+    text: str
 
 
 @attrs.frozen(kw_only=True)

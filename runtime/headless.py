@@ -129,7 +129,12 @@ class _Runner:
         job = self._job
         async with (
             open_session(
-                job.agent, cwd=job.cwd, add_dirs=job.add_dirs, session_id=job.session_id, config=job.config
+                job.agent,
+                cwd=job.cwd,
+                add_dirs=job.add_dirs,
+                session_id=job.session_id,
+                config=job.config,
+                project=job.project,
             ) as session,
             session.submit(self._prompt) as run,
         ):

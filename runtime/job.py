@@ -38,7 +38,7 @@ class Job:
     """
     One run of the command line, checked as far as that is possible without starting anything.
 
-    ``live``: a live view on stderr; ``plain``: progress lines there instead.
+    ``project``: instruction files, skills and memory are read. ``live``: a live view on stderr; ``plain``: progress lines there instead.
     """
 
     options: Options
@@ -47,6 +47,7 @@ class Job:
     cwd: Path
     add_dirs: tuple[Path, ...] = ()
     session_id: str | None = None
+    project: bool = True
     version: str = "unknown"
     live: bool = False
     plain: bool = False
@@ -92,6 +93,8 @@ def prepare_job(options: Options, environ: Mapping[str, str]) -> Job:
         cwd=cwd,
         add_dirs=(*map(Path, options.add_dirs), *_settings_folders(config, cwd)),
         session_id=_session_id(options.session_id, config, cwd),
+        # Without settings files of the project and the user there are no instructions of theirs either.
+        project=options.setting_sources != (),
         version=atrio_version(),
         live=text and terminal,
         plain=options.verbose and options.output_format != "stream-json" and not (text and terminal),

@@ -17,6 +17,7 @@ import orjson
 
 from .events import (
     AssistantBlock,
+    CacheBroken,
     ContextCompacted,
     Event,
     Heartbeat,
@@ -198,6 +199,8 @@ class EventLines:
             case StallWarning():
                 level = "warning"
                 text = f"the model has sent nothing for {event.idle:g} s; the attempt is cut at {event.limit:g} s"
+            case CacheBroken():
+                level, text = "warning", event.text
             case ModelChanged():
                 level, text = "warning", f"the model is now {event.new} instead of {event.old}: {event.reason}"
             case Lagged():

@@ -151,7 +151,7 @@ async def test_what_is_piped_in_follows_the_prompt(place: Place) -> None:
 
     assert (0, 0) == (both.code, alone.code)
     assert ["explain this\n\ncaf\N{REPLACEMENT CHARACTER}\n", "hello"] == [
-        request.messages[0]["content"][0]["text"] for request in model.requests
+        request.messages[0]["content"][-1]["text"] for request in model.requests
     ]
 
 

@@ -13,7 +13,7 @@ from trio.testing import MockClock
 
 from atrio.actors.testing import Fault, ScriptedModel, Turn, text, thinking, tool
 from atrio.runtime.errors import ContextExhausted, SessionBusy
-from atrio.runtime.events import ContextCompacted, Notice
+from atrio.runtime.events import CacheBroken, ContextCompacted, Notice
 from atrio.runtime.messages import SystemMessage, text_of
 from atrio.runtime.result import TerminalReason
 from atrio.runtime.tool import ToolContext
@@ -236,3 +236,11 @@ async def test_the_project_is_told_once_and_at_the_beginning(tmp_path: Path) -> 
     for request in model.requests:
         assert "Always answer in rhyme." in request.body["messages"][0]["content"][0]["text"]
         assert "deploy" in str(request.body["system"])
+
+
+async def test_a_broken_prompt_cache_is_named(tmp_path: Path, autojump_clock: MockClock) -> None:
+    usage = [{"cache_read_input_tokens": 50_000}, {"cache_read_input_tokens": 0}]
+    model = ScriptedModel([Turn(tool("Probe", {}), usage=usage[0]), Turn(text("done"), usage=usage[1])])
+    async with stage(tmp_path, model, Probe(), context_window=500_000) as on:
+        await on.run()
+        assert [(50_000, 0, ())] == [(e.tokens_before, e.tokens_now, e.changes) for e in on.of(CacheBroken)]
