@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -10,10 +11,12 @@ import trio
 from atrio.runtime.ledger import Ledger
 from atrio.runtime.messages import AssistantMessage, Message, TextBlock, ToolResultBlock, Usage, UserMessage
 from atrio.runtime.model import ModelFailure
+from atrio.runtime.records import Record, SystemRecord
+from atrio.runtime.rerecord import BOUNDARY, USAGE_TOTALS
 from atrio.runtime.result import Denial, Result, ResultSubtype, TerminalReason
-from atrio.runtime.state import STRUCTURED_OUTPUT
+from atrio.runtime.state import STRUCTURED_OUTPUT, derive_id
 
-__all__ = ["Account"]
+__all__ = ["Account", "with_totals"]
 
 _SUBTYPES: dict[TerminalReason, ResultSubtype] = {
     TerminalReason.COMPLETED: "success",
@@ -98,6 +101,21 @@ class Account:
             api_error_status=failure.status if failure is not None else None,
             error_kind=failure.kind.value if failure is not None else None,
         )
+
+
+def with_totals(records: Sequence[Record], ledger: Ledger) -> Sequence[Record]:
+    """
+    The records, with what the session has used until now behind them if they are a compaction's: who resumes reads
+    nothing that lies before it.
+    """
+    first = records[0] if records else None
+    last = records[-1] if records else None
+    if not isinstance(first, SystemRecord) or first.subtype != BOUNDARY:
+        return records
+    if isinstance(last, SystemRecord) and last.subtype == USAGE_TOTALS:
+        return records
+    uuid = derive_id(first.uuid, USAGE_TOTALS)
+    return (*records, SystemRecord(uuid=uuid, subtype=USAGE_TOTALS, data=ledger.totals()))
 
 
 def _structured_output(messages: tuple[Message, ...]) -> Any:

@@ -77,13 +77,12 @@ from atrio.runtime.observations import (
     SetupFailed,
     TimeExpired,
 )
-from atrio.runtime.records import Record, RunEndRecord, SystemRecord
-from atrio.runtime.rerecord import BOUNDARY, USAGE_TOTALS
+from atrio.runtime.records import Record, RunEndRecord
 from atrio.runtime.result import Result
 from atrio.runtime.state import LoopState, Phase, assistant_message, derive_id
 from atrio.runtime.steps import join_queued
 
-from .account import Account
+from .account import Account, with_totals
 from .broadcaster import Broadcaster
 from .context.cache_break import CacheWatch
 from .dependencies import Prepared
@@ -460,7 +459,7 @@ class Loop:
     async def _perform(self, action: Action | _Announce) -> None:
         match action:
             case Write():
-                await self._write(self._with_totals(action.records), sync=action.sync)
+                await self._write(with_totals(action.records, self._account.session_ledger), sync=action.sync)
             case Publish():
                 self._publish(action.event)
             case Compact():
@@ -486,16 +485,7 @@ class Loop:
     def _publish(self, event: Event) -> None:
         self._bus.publish(event)
 
-    def _with_totals(self, records: tuple[Record, ...]) -> tuple[Record, ...]:
-        """Who resumes reads nothing before a boundary: what was used until there is noted behind it."""
-        first = records[0] if records else None
-        if not isinstance(first, SystemRecord) or first.subtype != BOUNDARY or _is_totals(records[-1]):
-            return records
-        totals = self._account.session_ledger.totals()
-        uuid = derive_id(first.uuid, USAGE_TOTALS)
-        return (*records, SystemRecord(uuid=uuid, subtype=USAGE_TOTALS, data=totals))
-
-    async def _write(self, records: tuple[Record, ...], *, sync: bool) -> None:
+    async def _write(self, records: Sequence[Record], *, sync: bool) -> None:
         """Journal. Without a journal nothing may go on, except that an ending run still comes to its end."""
         if self._journal_lost:
             return
@@ -514,7 +504,7 @@ class Loop:
                 raise JournalError("the journal is gone; nothing may run unrecorded") from error
         finally:
             if not sent and records:
-                self._to_do.appendleft(Write(records))
+                self._to_do.appendleft(Write(tuple(records)))
 
     async def _prepare(self) -> None:
         state = self._state
@@ -656,7 +646,3 @@ class Loop:
             if message is self._prompt:
                 return position
         return 0
-
-
-def _is_totals(record: Record) -> bool:
-    return isinstance(record, SystemRecord) and record.subtype == USAGE_TOTALS

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
 import attrs
@@ -21,11 +21,13 @@ from atrio.runtime.doors import single_error
 from atrio.runtime.errors import ConfigError, JournalError, PeerGone, ReplyDropped, SessionBusy, SessionClosed
 from atrio.runtime.events import ContextCompacted, Notice
 from atrio.runtime.messages import Block, Message, TextBlock, UserMessage
+from atrio.runtime.records import Record
 from atrio.runtime.rerecord import rerecord
 from atrio.runtime.result import Result
 from atrio.runtime.supervisor import Supervisor
 from atrio.runtime.tree import ActorInfo
 
+from .account import with_totals
 from .agent import Agent
 from .app import Parts, assemble
 from .call import CanUseTool
@@ -33,6 +35,8 @@ from .context.project import load_project_context
 from .dependencies import Dependencies, Prepared
 from .loop import History
 from .recorder import write_and_wait
+from .reopen import Reopened, reopen
+from .rerun import rerun_calls
 from .run import Run, RunTree
 from .watchdog import PulseBoard, Watchdog
 
@@ -53,6 +57,9 @@ class Session:
         self._parts = parts
         self._supervisor = supervisor
         self._history = History()
+        self._notices: tuple[Notice, ...] = ()
+        self._continuation: str | None = None
+        self._interrupted_prompt: UserMessage | None = None
         self._tree: RunTree | None = None
         self._closed = False
         self._compacting = False
@@ -78,6 +85,16 @@ class Session:
     def messages(self) -> tuple[Message, ...]:
         return self._history.messages
 
+    @property
+    def interrupted_prompt(self) -> UserMessage | None:
+        """What the user asked for last, if the session was reopened before that was done; see `resume`."""
+        return self._interrupted_prompt
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether there is something that `resume` could go on with."""
+        return self._continuation is not None
+
     def tree(self) -> ActorInfo:
         """Every actor of the session as it is now; the run in progress, if there is one, hangs below."""
         tree = self._supervisor.tree()
@@ -99,7 +116,29 @@ class Session:
             JournalError: the record can't be kept.
         """
         self._refuse_unless_idle()
-        message = self._message(_as_blocks(prompt))
+        async with self._run(self._message(_as_blocks(prompt))) as run:
+            yield run
+
+    @asynccontextmanager
+    async def resume(self) -> AsyncIterator[Run]:
+        """
+        Go on with what was broken off before the session was reopened (see `interrupted_prompt`), without a new
+        prompt. Else like `submit`.
+
+        Raises:
+            ConfigError: there is nothing to go on with; submit a prompt.
+            SessionBusy, SessionClosed, JournalError: as `submit` does.
+        """
+        self._refuse_unless_idle()
+        text = self._continuation
+        if text is None:
+            raise ConfigError("the prompt", "it is missing, and the session's last task is done", "say what to do next")
+        message = attrs.evolve(self._message((TextBlock(text),)), origin="recovery", hidden=True)
+        async with self._run(message) as run:
+            yield run
+
+    @asynccontextmanager
+    async def _run(self, message: UserMessage) -> AsyncIterator[Run]:
         run, tree = self._new_run(message)
         async with single_error(), trio.open_nursery() as nursery:
             self._tree = tree
@@ -149,13 +188,10 @@ class Session:
             data={"trigger": "manual", "preTokens": ready.pre_tokens},
             used={message.uuid for message in self.messages},
         )
-        try:
-            await write_and_wait(parts.recorder, records, sync=True)
-        except (PeerGone, ReplyDropped) as error:
-            raise JournalError("the journal is gone; nothing may run unrecorded") from error
-        self._history.messages = messages
         for message_id, model, usage in ready.side_usage:
             parts.ledger.record(message_id, model, usage)
+        await self._record(with_totals(records, parts.ledger))
+        self._history.messages = messages
         for text in ready.notices:
             parts.bus.publish(Notice(level="warning", source="context", text=text))
         parts.bus.publish(
@@ -179,7 +215,9 @@ class Session:
         run_id = self._parts.deps.new_id()
         # One history for each run, so that a `Run` keeps its own result when the next one begins.
         self._history = History(messages=self._history.messages, call_ids=self._history.call_ids)
-        tree = RunTree(self._parts.run_factory(run_id, message, self._history), self._history)
+        notices, self._notices = self._notices, ()
+        self._continuation = self._interrupted_prompt = None
+        tree = RunTree(self._parts.run_factory(run_id, message, self._history, notices), self._history)
         run = Run(
             id=run_id,
             tree=tree,
@@ -203,6 +241,32 @@ class Session:
     def _message(self, blocks: tuple[Block, ...]) -> UserMessage:
         return UserMessage(uuid=self._parts.deps.new_id(), content=blocks)
 
+    async def take_up(self, reopened: Reopened) -> None:
+        """
+        Settle what was left open, and record that. For `open_session`.
+
+        Cancelled: it may be recorded; a later resume does what is left of it.
+
+        Raises:
+            JournalError: it can't be recorded.
+        """
+        parts, resumed = self._parts, reopened.resumed
+        if resumed.rerun and reopened.file is not None:
+            id = parts.deps.new_id()
+            answers = await rerun_calls(resumed.rerun, lambda listener: parts.call_pipeline(id, listener))
+            resumed = resumed.answered(answers)
+        if resumed.settle_records:
+            await self._record(resumed.settle_records)
+        self._history = History(messages=resumed.messages, call_ids=set(resumed.call_ids))
+        self._notices = reopened.notices()
+        self._continuation, self._interrupted_prompt = resumed.continuation, resumed.interrupted_prompt
+
+    async def _record(self, records: Sequence[Record]) -> None:
+        try:
+            await write_and_wait(self._parts.recorder, records, sync=True)
+        except (PeerGone, ReplyDropped) as error:
+            raise JournalError("the journal is gone; nothing may run unrecorded") from error
+
     def close(self) -> None:
         """No further submissions."""
         self._closed = True
@@ -215,6 +279,9 @@ async def open_session(
     cwd: str | Path = ".",
     add_dirs: Sequence[str | Path] = (),
     session_id: str | None = None,
+    resume: str | Path | None = None,
+    fork: bool = False,
+    resume_at: str | None = None,
     config: Config | None = None,
     can_use_tool: CanUseTool | None = None,
     transport: httpx.AsyncBaseTransport | None = None,
@@ -227,7 +294,11 @@ async def open_session(
     Args:
         cwd: where tools work.
         add_dirs: further folders that tools may use like ``cwd``.
-        session_id: a UUID for a new session; drawn if None.
+        session_id: a UUID for a new session (or a fork); drawn if None.
+        resume: a session to go on with: its id, the beginning of that, its title, or its journal's path (one that
+            lies outside of the home folder is forked, never written).
+        fork: begin a new session with the history of that one, which stays as it is.
+        resume_at: the uuid of a message; what came after it, and after the results of its calls, doesn't count.
         config: keys, URLs, limits; read from the environment if None.
         can_use_tool: asked about calls that no rule decides; without it they are denied.
         transport: takes the place of the network (tests).
@@ -235,34 +306,48 @@ async def open_session(
         project: read the project's instruction files, skills and memory, and tell the model of changes around it.
 
     Raises:
-        ConfigError: a setting is missing or wrong. Nothing has been written.
+        ConfigError: a setting is missing or wrong, or there is no such session. Nothing has been written.
+        JournalLocked: somebody else writes the session that is to be resumed.
         JournalError: the journal can't be opened, or was lost meanwhile; then the block is cancelled.
     """
+    deps = deps or Dependencies()
     folder, more = Path(cwd), tuple(Path(name) for name in add_dirs)
     if config is None:
         config = Config.from_env(os.environ, cwd=folder)
     known = await load_project_context(folder, more, config.home, _user_home(config)) if project else None
-    parts = assemble(
-        agent,
-        cwd=folder,
-        add_dirs=more,
-        project=known,
-        session_id=session_id,
-        config=config,
-        can_use_tool=can_use_tool,
-        transport=transport,
-        deps=deps or Dependencies(),
-    )
-    async with single_error(), trio.open_nursery() as nursery:
-        supervisor = Supervisor("session", [parts.recorder_spec()], max_restarts=0)
-        await nursery.start(supervisor.run)
-        session = Session(parts, supervisor)
-        try:
-            yield session
-        finally:
-            session.close()
-            await parts.pool.aclose()
-            nursery.cancel_scope.cancel(reason="the session was closed")
+    if resume is None and (fork or resume_at is not None):
+        raise ConfigError("fork and resume_at", "they say how to resume a session, but not which", "give resume")
+    with ExitStack() as stack:
+        reopened: Reopened | None = None
+        if resume is not None:
+            reopened = await reopen(
+                resume, config=config, cwd=folder, fork=fork, at=resume_at, session_id=session_id, deps=deps
+            )
+            stack.callback(reopened.close)
+        parts = assemble(
+            agent,
+            cwd=folder,
+            add_dirs=more,
+            project=known,
+            session_id=session_id,
+            config=config,
+            can_use_tool=can_use_tool,
+            transport=transport,
+            deps=deps,
+            reopened=reopened,
+        )
+        async with single_error(), trio.open_nursery() as nursery:
+            supervisor = Supervisor("session", [parts.recorder_spec()], max_restarts=0)
+            await nursery.start(supervisor.run)
+            session = Session(parts, supervisor)
+            try:
+                if reopened is not None:
+                    await session.take_up(reopened)
+                yield session
+            finally:
+                session.close()
+                await parts.pool.aclose()
+                nursery.cancel_scope.cancel(reason="the session was closed")
 
 
 async def run_agent(agent: Agent, prompt: str | Sequence[Block], **options: object) -> Result:

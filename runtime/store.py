@@ -27,6 +27,7 @@ __all__ = [
     "delete_session",
     "find_session",
     "journals",
+    "keep_title",
     "latest_session",
     "list_sessions",
     "remove_expired",
@@ -168,6 +169,18 @@ def rename_session(path: Path, title: str) -> None:
         journal.append(title_line(path.stem, text))
     finally:
         journal.close()
+
+
+def keep_title(journal: JournalFile) -> None:
+    """
+    Give a long journal its title again, near its end, where listings look for it.
+
+    Raises:
+        JournalUnwritable: that failed.
+    """
+    info = _info(journal.path)
+    if info is not None and info.title and not info.exact:
+        journal.append(title_line(journal.path.stem, info.title))
 
 
 def delete_session(path: Path) -> None:
