@@ -16,9 +16,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit, urlunsplit
 
 import attrs
-import httpx
 
 from atrio.runtime.errors import ConfigError
 from atrio.runtime.messages import JsonObject
@@ -278,16 +278,19 @@ class _Reader:
 
 
 def _is_address(text: str) -> bool:
-    try:
-        url = httpx.URL(text)
-    except httpx.InvalidURL:
+    if any(char.isspace() or not char.isprintable() for char in text):
         return False
-    return url.scheme in ("http", "https") and bool(url.host)
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets without an address in them, a port that is no number
+        return False
 
 
 def _without_login(text: str) -> str:
     """An address as it may be shown: what is before the @, or behind the ?, may be a secret."""
-    return str(httpx.URL(text).copy_with(userinfo=b"", query=None, fragment=None))
+    parts = urlsplit(text)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def _short(text: str) -> str:

@@ -13,7 +13,7 @@ import ipaddress
 import re
 import ssl
 from collections.abc import AsyncGenerator, Mapping
-from typing import Final
+from typing import Final, cast
 
 import attrs
 import httpx
@@ -70,14 +70,15 @@ async def _read(response: httpx.Response) -> HttpReply:
     if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
         raise HookUnreachable("its body is compressed, though that was not asked for")
     body = bytearray()
-    chunks = response.aiter_raw()
-    assert isinstance(chunks, AsyncGenerator)
-    async with contextlib.aclosing(chunks):
-        async for chunk in chunks:
-            body += chunk
-            if len(body) > OUTPUT_LIMIT_BYTES:
-                return HttpReply(status=response.status_code, body=bytes(body[:OUTPUT_LIMIT_BYTES]), cut=True)
-    return HttpReply(status=response.status_code, body=bytes(body))
+    with trio.CancelScope() as enough:
+        async with contextlib.aclosing(cast("AsyncGenerator[bytes]", response.aiter_raw())) as chunks:
+            async for chunk in chunks:
+                body += chunk
+                if len(body) > OUTPUT_LIMIT_BYTES:
+                    # Leaving the loop would drop httpx's inner generators half-way; a cancellation unwinds them.
+                    enough.cancel(reason="the body is over its limit")
+    cut = len(body) > OUTPUT_LIMIT_BYTES
+    return HttpReply(status=response.status_code, body=bytes(body[:OUTPUT_LIMIT_BYTES]), cut=cut)
 
 
 def _headers(handler: HttpHandler, env: Mapping[str, str]) -> dict[str, str]:

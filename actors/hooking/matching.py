@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
-
-import httpx
+from urllib.parse import urlsplit
 
 from atrio.tools.paths import real_path
 from atrio.tools.rule_matching import catches_command, matches_text, path_matcher
@@ -64,6 +63,6 @@ def _covers(specifier: str, input: Mapping[str, Any], cwd: Path) -> bool:
 
 def _host(url: str) -> str:
     try:
-        return httpx.URL(url).host
-    except httpx.InvalidURL:
+        return urlsplit(url).hostname or ""
+    except ValueError:
         return ""
