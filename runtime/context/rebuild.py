@@ -32,7 +32,10 @@ TAIL_SHARE = 0.1
 """Of the effective window: how much of the newest messages stays as it is."""
 
 FULL_SHARE = 0.7
-"""Of the threshold: restoring and the tail fill no more, or the next compaction would follow at once."""
+"""
+Of the threshold: restoring and the tail fill no more, or the next compaction would follow at once. Nor do they bring
+back more than half of what there was.
+"""
 
 SUMMARY_HEADER = (
     "The earlier part of this session no longer fits into the context. This is its summary; go on from it as if "
@@ -89,7 +92,8 @@ def new_history(
         origin="attachment",
         hidden=True,
     )
-    room = int(levels.auto * FULL_SHARE / ratio) - fixed_tokens - estimates.of(head)
+    before = estimates.total(shown)
+    room = min(int(levels.auto * FULL_SHARE / ratio) - fixed_tokens, before // 2) - estimates.of(head)
     tail = _tail(messages, shown, min(room, int(levels.effective * TAIL_SHARE)), estimates)
     kept = {message.uuid for message in tail}
     pinned = carried_over(messages)
@@ -103,7 +107,7 @@ def new_history(
     parts = _Parts(carried=carried, tail=tail, restored=(*tasks, *skill_messages, *restored_files))
     fresh = (head, *parts.restored)
     size = estimates.total((*fresh, *carried, *tail))
-    if size >= estimates.total(shown):
+    if size >= before:
         return SummaryRejected("no_gain", "The history would be no shorter with this summary.")
     tokens = round((size + fixed_tokens) * ratio * (1 + MARGIN))
     boundary = _boundary(boundary_uuid, trigger, pre_tokens, tokens, fresh, parts)
