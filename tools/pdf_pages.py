@@ -13,6 +13,7 @@ STREAM_BYTES: Final = 2**20
 """Of one unpacked object stream; such streams hold small objects."""
 
 UNPACKED_BYTES: Final = 32 * 2**20
+MAX_STREAMS: Final = 5_000
 """Of all of them."""
 
 MAX_NODES: Final = 10_000
@@ -50,21 +51,25 @@ def _counts(data: bytes) -> Iterator[int]:
         # The dictionary's own entries: not those of the objects around it.
         before = before[max(before.rfind(b"endobj"), before.rfind(b"<<"), before.rfind(b">>"), 0) :]
         after = after[: end if (end := after.find(b">>")) >= 0 else None]
-        for part in (before, after):
-            yield from (int(count) for count in _COUNT.findall(part))
+        for part, at in ((before, before.rfind(b"/Count")), (after, 0)):
+            if at >= 0 and (count := _COUNT.search(part, at)) is not None:
+                yield int(count[1])
 
 
 def _unpacked(data: bytes) -> Iterator[bytes]:
     """The contents of object streams, where newer files keep their page tree."""
     total = 0
-    for found in _OBJECT_STREAM.finditer(data):
+    view = memoryview(data)
+    for number, found in enumerate(_OBJECT_STREAM.finditer(data)):
+        if number >= MAX_STREAMS or total > UNPACKED_BYTES:
+            return
         start = data.find(b"stream", found.end(), found.end() + NODE_BYTES)
-        if start < 0 or total > UNPACKED_BYTES:
+        if start < 0:
             continue
         start += len(b"stream")
         start += 2 if data[start : start + 2] == b"\r\n" else 1
         try:
-            content = zlib.decompressobj().decompress(data[start : start + STREAM_BYTES], STREAM_BYTES)
+            content = zlib.decompressobj().decompress(view[start : start + STREAM_BYTES], STREAM_BYTES)
         except zlib.error:
             continue
         total += len(content)
