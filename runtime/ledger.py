@@ -12,20 +12,26 @@ from .result import ModelUsage
 
 __all__ = ["Ledger"]
 
+RECENT = 1024
+"""Responses whose repetition is noticed. A run of days must not keep every one of them."""
+
 
 @attrs.define(eq=False)
 class Ledger:
     """
-    Each response counts once, by its message id: a later record of the same one replaces the earlier.
+    Each response counts once, by its message id: a later record of the same one replaces the earlier (unless a
+    thousand others came between).
 
     A cost is None as soon as one response's price or usage is unknown: a sum that leaves something out is wrong.
     """
 
     catalogue: Catalogue
     _responses: dict[str, tuple[str, Usage, float | None]] = attrs.field(factory=dict)
+    """The latest ones."""
+    _settled: dict[str, ModelUsage] = attrs.field(factory=dict)
+    """Sums of all that came before those."""
     _models: dict[str, ModelUsage] = attrs.field(factory=dict)
-    _carried: dict[str, ModelUsage] = attrs.field(factory=dict)
-    """What was used before anything that is recorded here."""
+    """Sums of all."""
 
     def record(self, message_id: str, model: str, usage: Usage) -> float | None:
         """Book a response; returns its cost in USD, None if unknown."""
@@ -34,20 +40,22 @@ class Ledger:
         known = message_id in self._responses
         self._responses[message_id] = (model, usage, cost)
         if known:
-            self._models = dict(self._carried)
-            for name, each, price in self._responses.values():
-                self._add(name, each, price)
+            self._models = dict(self._settled)
+            for entry in self._responses.values():
+                self._add(self._models, *entry)
         else:
-            self._add(model, usage, cost)
+            self._add(self._models, model, usage, cost)
+        if len(self._responses) > RECENT:
+            self._add(self._settled, *self._responses.pop(next(iter(self._responses))))
         return cost
 
-    def _add(self, model: str, usage: Usage, cost: float | None) -> None:
+    def _add(self, sums: dict[str, ModelUsage], model: str, usage: Usage, cost: float | None) -> None:
         info = self.catalogue.find(model)
-        so_far = self._models.get(model) or ModelUsage(
+        so_far = sums.get(model) or ModelUsage(
             context_window=info.context_window if info else None,
             max_output_tokens=info.max_output_tokens if info else None,
         )
-        self._models[model] = attrs.evolve(
+        sums[model] = attrs.evolve(
             so_far, usage=so_far.usage + usage, cost_usd=_sum(so_far.cost_usd, cost), requests=so_far.requests + 1
         )
 
@@ -65,14 +73,14 @@ class Ledger:
                 continue
             usage, cost, requests = each.get("usage"), each.get("costUSD"), each.get("requests")
             info = self.catalogue.find(name)
-            self._carried[name] = ModelUsage(
+            self._settled[name] = ModelUsage(
                 usage=Usage().updated(usage if isinstance(usage, dict) else None),
                 cost_usd=float(cost) if isinstance(cost, int | float) else None,
                 requests=requests if isinstance(requests, int) else 0,
                 context_window=info.context_window if info else None,
                 max_output_tokens=info.max_output_tokens if info else None,
             )
-        self._models = dict(self._carried)
+        self._models = dict(self._settled)
 
     @property
     def usage(self) -> Usage:
