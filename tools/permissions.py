@@ -1,13 +1,14 @@
 """
 Whether a tool call may run: rules and mode in, allow, ask or deny out. Pure but for following symlinks.
 
-The first of these that has an answer decides: deny rules; plan mode (nothing that changes anything); ask rules;
-bypass mode; allow rules; acceptEdits mode; what the tool itself declares. Then dontAsk mode turns ask into deny.
+The first of these that has an answer decides: deny rules; plan mode (nothing that changes anything); ask rules; the
+guard against critical removals; bypass mode; allow rules; acceptEdits mode; what the tool itself declares. Then
+dontAsk mode turns ask into deny.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -16,9 +17,13 @@ import attrs
 
 from atrio.runtime.tool import Tool, ToolContext
 
+from .file_commands import Touched, changes_shell, edited_paths, touched_paths
+from .guarded import are_plain, is_guarded
 from .paths import is_inside, real_path
+from .removals import critical_removal
 from .rule_matching import allows_command, catches_command, matches_text, path_matcher
 from .rules import Rule, Rules, parse_rule, parse_rule_list
+from .shell_syntax import simple_commands
 
 __all__ = [
     "Behavior",
@@ -31,16 +36,6 @@ __all__ = [
     "parse_rule",
     "parse_rule_list",
 ]
-
-GUARDED_DIRS: Final = frozenset({".git", ".hg", ".svn", ".atrio", ".claude", ".vscode", ".idea", ".husky", ".ssh"})
-"""What lies in these runs or steers programs, so a write there is never a mere edit."""
-
-GUARDED_FILES: Final = frozenset(
-    {".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".zshrc", ".zshenv"}
-    | {".zprofile", ".zlogin", ".zlogout", ".cshrc", ".tcshrc", ".kshrc", ".inputrc", "config.fish", ".envrc"}
-    | {".gitconfig", ".gitmodules", ".gitattributes", ".npmrc", ".ripgreprc", ".mcp.json", ".claude.json"}
-)
-"""The same for single files, wherever they lie."""
 
 SHELL_TOOLS: Final = frozenset({"Bash"})
 """Whose specifiers are shell commands."""
@@ -55,13 +50,13 @@ class PermissionMode(StrEnum):
     DEFAULT = "default"
     """Reads inside the workspace are allowed, all else is asked for."""
     ACCEPT_EDITS = "acceptEdits"
-    """Edits inside the workspace are allowed as well."""
+    """Edits inside the workspace are allowed as well, and shell commands that do just that (mkdir, touch, mv, cp)."""
     PLAN = "plan"
     """Only tools that change nothing may run."""
     DONT_ASK = "dontAsk"
     """What would be asked for is denied."""
     BYPASS = "bypassPermissions"
-    """All is allowed but for deny and ask rules."""
+    """All is allowed but for deny and ask rules, and removals of a home folder or more."""
 
 
 class Behavior(StrEnum):
@@ -135,11 +130,14 @@ def _by_rules_and_mode(call: _Call, rules: Rules, mode: PermissionMode) -> Decis
         )
     if rule := _first_caught(rules.ask, call):
         return Decision(Behavior.ASK, f"The rule {rule} asks for approval of {subject}")
+    allowing = _allowing(rules.allow, call)
+    if (mode is PermissionMode.BYPASS or allowing) and (lost := _critical_loss(rules.allow, call)):
+        return Decision(Behavior.ASK, f"{subject} would remove {lost}, which no mode and no general rule allows")
     if mode is PermissionMode.BYPASS:
         return Decision(Behavior.ALLOW, f"Permission mode {mode} allows {subject}.")
-    if allowing := _allowing(rules.allow, call):
+    if allowing:
         return Decision(Behavior.ALLOW, f"Allowed by {', '.join(map(str, allowing))}: {subject}.")
-    if mode is PermissionMode.ACCEPT_EDITS and call.tool.permission == "edit" and _is_plain_edit(call):
+    if mode is PermissionMode.ACCEPT_EDITS and _only_edits(rules.allow, call):
         return Decision(Behavior.ALLOW, f"Permission mode {mode} allows edits inside the workspace, so {subject}.")
     return None
 
@@ -155,14 +153,20 @@ def _by_declaration(call: _Call) -> Decision:
             return Decision(Behavior.ALLOW, f"{subject} only reads inside the workspace.")
         where = ", ".join(str(root) for root in roots)
         return Decision(Behavior.ASK, f"No rule allows {subject}: {outside[0]} is outside the workspace ({where})")
-    if tool.permission == "edit" and any(_is_guarded(path, roots) for path in (*_real(call), *call.paths)):
+    if tool.permission == "edit" and any(is_guarded(path, roots) for path in (*_real(call), *call.paths)):
         return Decision(Behavior.ASK, f"No rule allows {subject}, which other programs take their orders from")
     return Decision(Behavior.ASK, f"No rule allows {subject}")
 
 
-def _first_caught(rules: Iterable[Rule], call: _Call) -> Rule | None:
+def _first_caught(rules: Sequence[Rule], call: _Call) -> Rule | None:
     """The first rule that part of the call falls under: for rules that restrict."""
+    about_files = any(rule.names("Read", "Edit", "Write") for rule in rules)
+    touched = None
+    if about_files and call.text is not None and call.tool.name in SHELL_TOOLS:
+        touched = touched_paths(call.text, call.ctx.cwd)
     for rule in rules:
+        if touched is not None and _catches_file(rule, call, touched):
+            return rule
         if not rule.names(call.tool.name, *call.tool.aliases):
             continue
         if rule.specifier is None:
@@ -177,6 +181,25 @@ def _first_caught(rules: Iterable[Rule], call: _Call) -> Rule | None:
         elif call.text is not None and matches_text(rule.specifier, call.text):
             return rule
     return None
+
+
+def _catches_file(rule: Rule, call: _Call, touched: Touched) -> bool:
+    """Whether a rule for files is about one that the shell command names: rules for Read and Edit hold there too."""
+    paths = (touched.read if rule.names("Read") else ()) + (touched.written if rule.names("Edit", "Write") else ())
+    if rule.specifier is None or not paths:
+        return False
+    caught = path_matcher(rule.specifier, call.ctx.workspace.roots, strict=True)
+    return any(caught(path) for path in paths)
+
+
+def _critical_loss(rules: Iterable[Rule], call: _Call) -> str | None:
+    """What of importance a shell command would remove, unless a rule names this very command."""
+    if call.tool.name not in SHELL_TOOLS or call.text is None:
+        return None
+    text = call.text.strip()
+    if any(rule.names(call.tool.name) and rule.specifier == text for rule in rules):
+        return None
+    return critical_removal(text, cwd=call.ctx.cwd, roots=call.ctx.workspace.roots)
 
 
 def _allowing(rules: Iterable[Rule], call: _Call) -> list[Rule]:
@@ -212,14 +235,19 @@ def _readable(ctx: ToolContext) -> tuple[Path, ...]:
     return (*ctx.workspace.roots, *((results,) if results is not None else ()))
 
 
-def _is_plain_edit(call: _Call) -> bool:
-    roots = call.ctx.workspace.roots
-    inside = bool(call.paths) and all(is_inside(path, roots) for path in _real(call))
-    return inside and not any(_is_guarded(path, roots) for path in (*_real(call), *call.paths))
+def _only_edits(rules: Iterable[Rule], call: _Call) -> bool:
+    """Whether the call does nothing but edit plain files of the workspace, and what rules allow besides."""
+    if call.tool.name not in SHELL_TOOLS:
+        return call.tool.permission == "edit" and bool(call.paths) and are_plain(call.paths, call.ctx)
+    if call.text is None:
+        return False
+    relevant = [rule.specifier for rule in rules if rule.names(call.tool.name, *call.tool.aliases) and rule.specifier]
+    parts = simple_commands(call.text)
+    if parts is None or any(changes_shell(part) for part in parts if not part.startswith((">", "&>"))):
+        return False
 
+    def is_edit(part: str) -> bool:
+        paths = edited_paths(part, call.ctx.cwd)
+        return paths is not None and are_plain(paths, call.ctx, through_links=True)
 
-def _is_guarded(path: Path, roots: Iterable[Path]) -> bool:
-    root = next((root for root in roots if path.is_relative_to(root)), None)
-    inner = path.relative_to(root) if root is not None else path
-    parts = [part.lower() for part in inner.parts]
-    return ".git" in path.parts or not GUARDED_DIRS.isdisjoint(parts) or bool(parts and parts[-1] in GUARDED_FILES)
+    return allows_command(relevant, call.text, also=is_edit)

@@ -17,7 +17,7 @@ from typing import Final
 
 from .paths import MAGIC, literal_prefix, real_path, rule_regex
 
-__all__ = ["allows_command", "catches_command", "matches_text", "path_matcher"]
+__all__ = ["allows_command", "catches_command", "command_readings", "matches_text", "path_matcher"]
 
 IGNORES_CASE: Final = sys.platform in ("darwin", "win32")
 
@@ -99,18 +99,21 @@ def _glob(pattern: str) -> re.Pattern[str]:
 # --- commands -------------------------------------------------------------------------------------
 
 
-def allows_command(patterns: Sequence[str], command: str) -> bool:
+def allows_command(patterns: Sequence[str], command: str, *, also: Callable[[str], bool] | None = None) -> bool:
     """
     Whether allow rules let this shell command run: one names exactly it, or each simple command in it matches one.
 
     A pattern is a whole text, ``prefix:*`` (the prefix as whole words), or a text with ``*``; a ``*`` at the end
     begins at a word. A substitution, and a redirection into a file (``> notes.txt``), is a command of its own.
+    ``also`` says of simple commands whether they may run without any pattern.
     """
     command = command.strip()
     if any(pattern in ("*", ":*", command) for pattern in patterns):
         return True
     simple = _simple_commands(command)
-    return simple is not None and all(any(_allows(pattern, part) for pattern in patterns) for part in simple)
+    return simple is not None and all(
+        any(_allows(pattern, part) for pattern in patterns) or (also is not None and also(part)) for part in simple
+    )
 
 
 def catches_command(pattern: str, command: str) -> bool:
@@ -118,7 +121,7 @@ def catches_command(pattern: str, command: str) -> bool:
     if pattern in ("*", ":*"):
         return True
     prefix = _prefix(pattern)
-    for text in _readings(command):
+    for text in command_readings(command):
         if text in (pattern, prefix) or _glob(f"{prefix} *" if prefix is not None else pattern).fullmatch(text):
             return True
     return False
@@ -152,8 +155,8 @@ def _simple_commands(command: str) -> tuple[str, ...] | None:
     return simple_commands(command)
 
 
-def _readings(command: str) -> Iterator[str]:
-    """The texts that a restricting rule is held against."""
+def command_readings(command: str) -> Iterator[str]:
+    """The texts that a restricting rule is held against: the command, its simple commands, and what those wrap."""
     yield command.strip()
     simple = _simple_commands(command)
     parts = simple if simple is not None else re.split(r"[;&|\n(){}`]+", command)
