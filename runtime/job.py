@@ -23,6 +23,7 @@ from .flags import PERMISSION_MODES
 from .journal import journal_path
 from .messages import JsonObject
 from .settings import SOURCES
+from .store import find_session, latest_session
 
 if TYPE_CHECKING:
     from atrio.actors.agent import Agent
@@ -38,7 +39,8 @@ class Job:
     """
     One run of the command line, checked as far as that is possible without starting anything.
 
-    ``project``: instruction files, skills and memory are read. ``live``: a live view on stderr; ``plain``: progress lines there instead.
+    ``resume``: the journal of the session to go on with. ``project``: instruction files, skills and memory are read.
+    ``live``: a live view on stderr; ``plain``: progress lines there instead.
     """
 
     options: Options
@@ -47,6 +49,7 @@ class Job:
     cwd: Path
     add_dirs: tuple[Path, ...] = ()
     session_id: str | None = None
+    resume: Path | None = None
     project: bool = True
     version: str = "unknown"
     live: bool = False
@@ -93,6 +96,7 @@ def prepare_job(options: Options, environ: Mapping[str, str]) -> Job:
         cwd=cwd,
         add_dirs=(*map(Path, options.add_dirs), *_settings_folders(config, cwd)),
         session_id=_session_id(options.session_id, config, cwd),
+        resume=_resumed_journal(options, config, cwd),
         # Without settings files of the project and the user there are no instructions of theirs either.
         project=options.setting_sources != (),
         version=atrio_version(),
@@ -195,6 +199,12 @@ def _settings_folders(config: Config, cwd: Path) -> tuple[Path, ...]:
     """Settings files are shared between machines: a folder that is not on this one is left out."""
     folders = (cwd / Path(name).expanduser() for name in config.settings.additional_directories if "\0" not in name)
     return tuple(folder for folder in folders if folder.is_dir())
+
+
+def _resumed_journal(options: Options, config: Config, cwd: Path) -> Path | None:
+    if options.resume:
+        return find_session(config.home, options.resume, cwd)
+    return latest_session(config.home, cwd) if options.resumes else None
 
 
 def _session_id(text: str | None, config: Config, cwd: Path) -> str | None:
