@@ -10,9 +10,11 @@ with a warning.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
@@ -53,7 +55,15 @@ class Matcher:
             return True
         if _NAMES.fullmatch(self.text):
             return subject in {name.strip() for name in re.split(r"[|,]", self.text)}
-        return re.search(self.text, subject) is not None
+        return _pattern(self.text).search(subject) is not None
+
+
+@functools.cache
+def _pattern(text: str) -> re.Pattern[str]:
+    with warnings.catch_warnings():
+        # Of what may mean something else some day, such as "[[": it is the user's, and means what it means now.
+        warnings.simplefilter("ignore")
+        return re.compile(text)
 
 
 @attrs.frozen(kw_only=True)
@@ -131,20 +141,20 @@ def parse_hooks(hooks: Mapping[str, Sequence[Any]], files: Mapping[str, Sequence
         ConfigError: something has the wrong shape.
     """
     groups: dict[HookName, tuple[HookGroup, ...]] = {}
-    warnings: list[str] = []
+    left_out: list[str] = []
     for key, items in hooks.items():
         places = _places(key, len(items), (files or {}).get(key, ()))
         name = KNOWN.get(key)
         if name is None:
             for thing in dict.fromkeys(thing for thing, _ in places):
-                warnings.append(f"{thing}: hooks.{key} is no event that is known here; its hooks are left out")
+                left_out.append(f"{thing}: hooks.{key} is no event that is known here; its hooks are left out")
             continue
         read = [
-            _Reader(thing, place, name, warnings).group(item)
+            _Reader(thing, place, name, left_out).group(item)
             for (thing, place), item in zip(places, items, strict=True)
         ]
         groups[name] = tuple(group for group in read if group.handlers)
-    return HookConfig(groups=groups, warnings=tuple(warnings))
+    return HookConfig(groups=groups, warnings=tuple(left_out))
 
 
 def _places(key: str, count: int, files: Sequence[str]) -> list[tuple[str, str]]:
@@ -274,7 +284,9 @@ class _Reader:
     def _wrong(self, place: str, wanted: str, value: object) -> ConfigError:
         if value is None:
             return ConfigError(self.thing, f"{place} is missing; it must be {wanted}", "add it")
-        return ConfigError(self.thing, f"{place} must be {wanted}, it is {_short(json.dumps(value))}", "correct it")
+        return ConfigError(
+            self.thing, f"{place} must be {wanted}, it is {_short(json.dumps(value, default=str))}", "correct it"
+        )
 
 
 def _is_address(text: str) -> bool:

@@ -72,6 +72,7 @@ def test_nothing_is_no_hooks() -> None:
         ("mcp__.*", "mcp__files__read", True),
         ("Edit.*", "NotebookEdit", True),
         ("^Edit$", "NotebookEdit", False),
+        ("[[B]ash", "Bash", True),
         ("^(?!Read$).*", "Read", False),
         ("Bash", None, True),
     ],

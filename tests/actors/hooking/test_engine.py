@@ -174,6 +174,7 @@ async def test_one_that_ignores_signals_and_leaves_the_session_is_stopped_too(sc
     assert [] == scene.left()
 
 
+@pytest.mark.slow
 async def test_what_it_leaves_in_the_background_is_stopped_and_holds_nothing_up(scene: Scene) -> None:
     with trio.fail_after(5):
         outcome = await scene.fire(CALL, f"(setsid sleep {LONG} &) ; sleep {LONG} & {decide('deny')}")
