@@ -53,12 +53,22 @@ class Options:
     json_schema: str | None = None
     unattended: bool = False
     session_id: str | None = None
+    continue_last: bool = False
+    resume: str | None = None
+    """Which session; empty is the last one."""
+    fork: bool = False
+    resume_at: str | None = None
     add_dirs: tuple[str, ...] = ()
     settings: str | None = None
     setting_sources: tuple[str, ...] | None = None
     cwd: str | None = None
     swallowed: str | None = None
     """The last word that a flag of several words took: perhaps it was meant as the prompt."""
+
+    @property
+    def resumes(self) -> bool:
+        """Whether an existing session is to go on."""
+        return self.continue_last or self.resume is not None
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -141,9 +151,9 @@ def _take_flag(word: str, rest: _Words, values: dict[str, Any]) -> None:
             raise ConfigError(name, f"it takes no value, but was given {_short(value)}", "leave the value out")
     else:
         given = [value] if has_value else rest.values(several=flag.takes == "several")
-        if not given:
+        if not given and flag.takes != "maybe":
             raise ConfigError(name, "its value is missing", f"write {name} {flag.word}")
-        if flag.takes == "several" and not has_value:
+        if flag.takes in ("several", "maybe") and given and not has_value:
             values["swallowed"] = given[-1]
     read = flag.read(name, given)
     values[flag.field] = (*values.get(flag.field, ()), *read) if flag.adds else read
@@ -167,16 +177,28 @@ def _check(options: Options) -> None:
         raise ConfigError(
             "--include-partial-messages", "it needs --output-format stream-json", "add that, or leave the flag out"
         )
+    _check_session(options)
     for text, file in (("system_prompt", "system_prompt_file"), ("append_system_prompt", "append_system_prompt_file")):
         if getattr(options, text) is not None and getattr(options, file) is not None:
             flag = f"--{text.replace('_', '-')}"
             raise ConfigError(flag, f"it doesn't go with {flag}-file", "give one of them")
 
 
+def _check_session(options: Options) -> None:
+    if options.continue_last and options.resume:
+        raise ConfigError("--continue", "it doesn't go with --resume SESSION", "give one of them")
+    if not options.resumes and (options.fork or options.resume_at is not None):
+        flag = "--fork-session" if options.fork else "--resume-session-at"
+        raise ConfigError(flag, "it needs --resume or --continue", "add one, or leave it out")
+    if options.session_id is not None and options.resumes and not options.fork:
+        raise ConfigError("--session-id", "a resumed session keeps its own", "add --fork-session, or leave it out")
+
+
 def help_text() -> str:
     """What ``--help`` prints."""
     lines = [
         "usage: atrio run [PROMPT] [flags]      (or: atrio -p PROMPT [flags])",
+        "       atrio sessions [list|show|rename|delete|export|search]",
         "       atrio demo                      (the whole loop against a scripted model; needs no key)",
         "",
         "Gives an agent a task and waits for the outcome. What is piped in is added to the prompt.",

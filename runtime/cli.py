@@ -16,11 +16,14 @@ import sys
 import traceback
 from collections.abc import Sequence
 from functools import partial
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from .arguments import Options, help_text, parse_arguments
 from .errors import ConfigError
 from .narration import told
+
+if TYPE_CHECKING:
+    from .config import Config
 
 __all__ = ["main"]
 
@@ -32,6 +35,9 @@ STDIN_PATIENCE: Final = 3.0
 
 STDERR_PATIENCE: Final = 1.0
 """Seconds for somebody to take the last words."""
+
+KEEP_DAYS: Final = 30
+"""Days that a session is kept after its last use, unless ``cleanupPeriodDays`` says otherwise."""
 
 SIGINT_CODE: Final = 130
 SIGTERM_CODE: Final = 143
@@ -46,6 +52,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             from . import demo
 
             return demo.main(words[1:])
+        if words[:1] == ["sessions"]:
+            from . import sessions_cli
+
+            return sessions_cli.main(words[1:])
         return _command(words)
     except ConfigError as error:
         _say(str(error))
@@ -92,6 +102,7 @@ def _run(options: Options) -> int:
         prompt = _prompt(options)
         job = prepare_job(options, os.environ)
         outcome = trio.run(partial(run_job, job, prompt), restrict_keyboard_interrupt_to_checkpoints=True)
+        _expire(job.config)
     finally:
         signal.signal(signal.SIGTERM, before)
     for sentence in outcome.sentences:
@@ -99,15 +110,28 @@ def _run(options: Options) -> int:
     return outcome.code
 
 
+def _expire(config: Config) -> None:
+    """Sessions that nobody has used for a long time go, once the work is done."""
+    from datetime import UTC, datetime
+
+    from .store import remove_expired
+
+    days = config.settings.cleanup_period_days or KEEP_DAYS
+    remove_expired(config.home, days, datetime.now(UTC))
+
+
 def _terminated(_number: int, _frame: object) -> NoReturn:
     _say("stopped by SIGTERM")
     sys.exit(SIGTERM_CODE)
 
 
-def _prompt(options: Options) -> str:
+def _prompt(options: Options) -> str | None:
+    """None: a session is resumed without a new prompt."""
     parts = [part for part in (options.prompt, _piped(options)) if part and part.strip()]
     if parts:
         return "\n\n".join(parts)
+    if options.resumes:
+        return None
     hint = 'write atrio run "what to do", or pipe it in'
     if options.swallowed is not None and options.prompt is None:
         hint = f"if {options.swallowed[:60]!r} was meant as one, put it first, or behind --"
@@ -120,7 +144,7 @@ def _piped(options: Options) -> str | None:
         return None
     poll = select.poll()
     poll.register(0, select.POLLIN)
-    if options.prompt is not None and not poll.poll(STDIN_PATIENCE * 1000):
+    if (options.prompt is not None or options.resumes) and not poll.poll(STDIN_PATIENCE * 1000):
         _say(
             f"nothing came on stdin for {STDIN_PATIENCE:g} s, going on without; redirect it from /dev/null to skip this"
         )

@@ -26,7 +26,7 @@ class Flag:
 
     Args:
         field: which of the options it sets.
-        takes: how many words follow it.
+        takes: how many words follow it (maybe: one, if the next word is no flag).
         read: makes the option's value of the flag's name and its words.
         adds: given several times, the values are joined.
     """
@@ -34,7 +34,7 @@ class Flag:
     names: tuple[str, ...]
     field: str
     help: str
-    takes: Literal["none", "one", "several"] = "none"
+    takes: Literal["none", "one", "maybe", "several"] = "none"
     word: str = ""
     read: Callable[[str, Sequence[str]], Any] = lambda _flag, _words: True
     adds: bool = False
@@ -59,6 +59,10 @@ def _name(flag: str, words: Sequence[str]) -> str:
     if not name:
         raise ConfigError(flag, "it is empty", "give a name, or leave the flag out")
     return name
+
+
+def _session(flag: str, words: Sequence[str]) -> str:
+    return _name(flag, words) if words else ""
 
 
 def _comma_list(_flag: str, words: Sequence[str]) -> tuple[str, ...]:
@@ -206,6 +210,23 @@ FLAGS: Final = (
     _one("--json-schema", "SCHEMA", "JSON Schema (or a file with one) that the answer must fit", read=_text),
     Flag(names=("--unattended",), field="unattended", help="wait out rate limits and overloads, however long"),
     _one("--session-id", "UUID", "the new session's id (else one is drawn)", read=_name),
+    Flag(names=("-c", "--continue"), field="continue_last", help="go on with the last session of this folder"),
+    Flag(
+        names=("-r", "--resume"),
+        field="resume",
+        help="go on with a session: id, its beginning, title or file (else the last one here)",
+        takes="maybe",
+        word="[SESSION]",
+        read=_session,
+    ),
+    Flag(names=("--fork-session",), field="fork", help="begin a new session with that one's history"),
+    _one(
+        "--resume-session-at",
+        "UUID",
+        "go on behind this message; later ones don't count",
+        read=_name,
+        field="resume_at",
+    ),
     Flag(
         names=("--add-dir",),
         field="add_dirs",
@@ -224,7 +245,7 @@ FLAGS: Final = (
 
 LATER: Final = frozenset(
     (
-        *("--resume", "-r", "--continue", "-c", "--fork-session", "--mcp-config"),
+        *("--mcp-config",),
         *("--strict-mcp-config", "--agents", "--agent", "--effort", "--betas"),
         *("--permission-prompt-tool", "--include-hook-events", "--thinking", "--max-thinking-tokens", "--plugin-dir"),
         *("--replay-user-messages", "--forward-subagent-text", "--append-subagent-system-prompt", "--bare"),

@@ -52,9 +52,9 @@ class Outcome:
     sentences: tuple[str, ...] = ()
 
 
-async def run_job(job: Job, prompt: str, *, stdout: int = 1, stderr: int = 2) -> Outcome:
+async def run_job(job: Job, prompt: str | None, *, stdout: int = 1, stderr: int = 2) -> Outcome:
     """
-    Open a session, run the prompt, write what was asked for.
+    Open a session, run the prompt, write what was asked for. Without a prompt, what a resumed session was at goes on.
 
     Cancelled: the run is aborted and its journal complete; the result is not written.
 
@@ -76,7 +76,7 @@ async def run_job(job: Job, prompt: str, *, stdout: int = 1, stderr: int = 2) ->
 class _Runner:
     """What one run of the command line knows of itself."""
 
-    def __init__(self, job: Job, prompt: str, out: Output, err: Output) -> None:
+    def __init__(self, job: Job, prompt: str | None, out: Output, err: Output) -> None:
         self._job = job
         self._prompt = prompt
         self._out = out
@@ -133,10 +133,13 @@ class _Runner:
                 cwd=job.cwd,
                 add_dirs=job.add_dirs,
                 session_id=job.session_id,
+                resume=job.resume,
+                fork=job.options.fork,
+                resume_at=job.options.resume_at,
                 config=job.config,
                 project=job.project,
             ) as session,
-            session.submit(self._prompt) as run,
+            session.resume() if self._prompt is None else session.submit(self._prompt) as run,
         ):
             self._run = run
             self._lines = EventLines(

@@ -41,6 +41,8 @@ class Settings:
     default_mode: str | None = None
     additional_directories: tuple[str, ...] = ()
     env: Mapping[str, str] = attrs.field(factory=dict)
+    cleanup_period_days: int | None = None
+    """Days after which a session that nobody uses is deleted; None is the default, 30."""
     hooks: Mapping[str, Sequence[Any]] = attrs.field(factory=dict)
     hook_files: Mapping[str, Sequence[str]] = attrs.field(factory=dict)
 
@@ -54,6 +56,7 @@ class Settings:
             default_mode=stronger.default_mode or self.default_mode,
             additional_directories=(*self.additional_directories, *stronger.additional_directories),
             env={**self.env, **stronger.env},
+            cleanup_period_days=stronger.cleanup_period_days or self.cleanup_period_days,
             hooks=_joined(self.hooks, stronger.hooks),
             hook_files=_joined(self.hook_files, stronger.hook_files),
         )
@@ -160,6 +163,7 @@ class _Reader:
                 permissions.get("additionalDirectories"), "permissions.additionalDirectories"
             ),
             env=self._env(top.get("env")),
+            cleanup_period_days=self._days(top.get("cleanupPeriodDays"), "cleanupPeriodDays"),
             hooks=hooks,
             hook_files={key: (self.thing,) * len(groups) for key, groups in hooks.items()},
         )
@@ -196,6 +200,11 @@ class _Reader:
             if not isinstance(items, list):
                 raise self._wrong(f"{key}.{name}", "a list", items)
         return {name: tuple(items) for name, items in lists.items()}
+
+    def _days(self, value: object, key: str) -> int | None:
+        if value is None or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 36_500):
+            return value
+        raise self._wrong(key, "a whole number of days from 1 to 36500", value)
 
     def _env(self, value: object) -> Mapping[str, str]:
         env = self._object(value, "env")

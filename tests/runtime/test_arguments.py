@@ -74,8 +74,18 @@ def test_words_become_options(argv: list[str], expected: dict[str, Any]) -> None
         (["--modle", "x"], "flag '--modle': there is no such flag; did you mean --model?"),
         (["-x"], "flag '-x': there is no such flag; see atrio --help; "),
         (["--zzzzzzzzzz"], "flag '--zzzzzzzzzz': there is no such flag; see atrio --help; "),
-        (["--resume"], "--resume: it is not available yet in this version; leave it out"),
-        (["--resume=abc"], "--resume: it is not available yet in this version; leave it out"),
+        (["--bare"], "--bare: it is not available yet in this version; leave it out"),
+        (["--effort=high"], "--effort: it is not available yet in this version; leave it out"),
+        (["-c", "--resume", "abc"], "--continue: it doesn't go with --resume SESSION; give one of them"),
+        (["--fork-session"], "--fork-session: it needs --resume or --continue; add one, or leave it out"),
+        (
+            ["--resume-session-at", "x"],
+            "--resume-session-at: it needs --resume or --continue; add one, or leave it out",
+        ),
+        (
+            ["-c", "--session-id", "x"],
+            "--session-id: a resumed session keeps its own; add --fork-session, or leave it out",
+        ),
         (["--input-format", "stream-json"], "--input-format stream-json: it is not available yet in this version; "),
         (["--input-format", "xml"], "--input-format: 'xml' is not known; choose from text"),
         (["--output-format", "xml"], "--output-format: 'xml' is not known; choose from text, json, stream-json"),
@@ -111,6 +121,19 @@ def test_flags_of_later_versions_are_refused_by_name(flag: str) -> None:
 
 def test_no_flag_is_both_here_and_later() -> None:
     assert set() == LATER & set(BY_NAME)
+
+
+def test_resume_takes_a_word_if_there_is_one() -> None:
+    cases: list[tuple[list[str], tuple[str | None, str | None, bool]]] = [
+        (["--resume"], ("", None, True)),
+        (["-r", "abc", "go on"], ("abc", "go on", True)),
+        (["--resume", "--verbose", "go on"], ("", "go on", True)),
+        (["--resume=abc"], ("abc", None, True)),
+        (["go on"], (None, "go on", False)),
+    ]
+    found = [(argv, parse_arguments(argv)) for argv, _ in cases]
+
+    assert [expected for _, expected in cases] == [(o.resume, o.prompt, o.resumes) for _, o in found]
 
 
 def test_help_names_every_flag() -> None:

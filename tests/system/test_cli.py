@@ -299,7 +299,8 @@ SESSION = "0d6c2f6e-9b1c-4a08-8f4e-2f6f5b7f0c11"
     ("words", "environ", "beginning"),
     [
         (["--bogus"], {}, "flag '--bogus': there is no such flag"),
-        (["--resume", SESSION], {}, "--resume: it is not available yet in this version"),
+        (["--resume", SESSION], {}, f"the session '{SESSION}': there is none with this id or name"),
+        (["--continue"], {}, "the session to continue: there is none for"),
         ([], {}, "the prompt: it is missing"),
         (["  "], {}, "the prompt: it is missing"),
         (["--tools", "Read", "do it"], {}, "the prompt: it is missing; if 'do it' was meant as one"),
