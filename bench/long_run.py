@@ -193,7 +193,7 @@ def perform(turns: int, hours: float, *, trace: bool) -> dict[str, Any]:
 
 
 def _growth(measured: Sequence[Measured], field: str) -> float:
-    first, last = getattr(measured[0], field), getattr(measured[-1], field)
+    first, last = float(getattr(measured[0], field)), float(getattr(measured[-1], field))
     return 100.0 * (last - first) / first
 
 

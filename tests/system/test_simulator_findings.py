@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from hypothesis import given
@@ -19,8 +20,10 @@ from atrio.actors.watchdog import IdleLimits, PulseBoard
 from atrio.runtime import notes
 from atrio.runtime.errors import PeerGone
 from atrio.runtime.events import RetryScheduled, RunEnded, ToolStarted
-from atrio.runtime.messages import Message
+from atrio.runtime.ledger import Ledger
+from atrio.runtime.messages import Message, Usage
 from atrio.runtime.model import ModelFailure
+from atrio.runtime.prices import Catalogue
 from atrio.runtime.replay import replay_file
 from atrio.runtime.result import TerminalReason
 
@@ -177,3 +180,19 @@ async def test_after_a_wait_that_is_too_long_the_next_submission_does_not_wait_t
         assert 0.0 == trio.current_time()
         assert (await on.run("again")).is_success
         assert 300.0 == trio.current_time()
+
+
+def test_a_ledger_of_any_length_keeps_the_latest_responses_and_the_sums() -> None:
+    """It kept every response of a run, and each of them twice."""
+    ledger = Ledger(Catalogue.load())
+    for number in range(3000):
+        usage = Usage(input_tokens=1, output_tokens=2, reported=True)
+        ledger.record(f"msg_{number}", "claude-haiku-4-5" if number % 2 else "claude-sonnet-4-5", usage)
+    # What comes again takes the place of what came before.
+    ledger.record("msg_2990", "claude-haiku-4-5", attrs.evolve(usage, output_tokens=5))
+    assert Usage(input_tokens=3000, output_tokens=6003, reported=True) == ledger.usage
+    assert {"claude-sonnet-4-5": 1499, "claude-haiku-4-5": 1501} == {
+        model: entry.requests for model, entry in ledger.by_model.items()
+    }
+    assert ledger.cost_usd == pytest.approx((1499 * (3 + 2 * 15) + 1501 * (1 + 2 * 5) + 3 * 5) / 1e6)
+    assert len(ledger._responses) <= 1024
