@@ -119,11 +119,7 @@ class McpServers:
         if link is None:
             raise ToolRejected(f"There is no MCP server {name!r}. There are: {', '.join(self._links) or 'none'}.")
         await link.ask(Reconnect())
-        while True:
-            settled = link.settled
-            await settled.wait()
-            if link.settled is settled:
-                break
+        await link.settled.wait()
         if link.status is not ServerStatus.CONNECTED:
             raise McpFailed(name, link.reason)
 

@@ -204,6 +204,7 @@ class McpServer:
                 request = await self.link.inbox.receive()
                 if isinstance(request.wish, Reconnect):
                     self._asked = True
+                    self.link.restarting()
                     request.answer({})
                     raise McpServerLost(self.link.name, "a new connection was asked for.")
                 self._open.add(request)
@@ -235,12 +236,12 @@ class McpServer:
         """Note the loss, and answer all that waits for the server with it."""
         link = self.link
         reason = self._reason(error, transport)
-        used = link.status is ServerStatus.CONNECTED
+        used = self._asked or link.status is ServerStatus.CONNECTED
         if used and trio.current_time() - began >= STABLE:
             link.failures = 0
         link.failures += 1
         if self._asked:
-            link.restarting()
+            link.failures = 0
         elif isinstance(transport, HttpTransport) and transport.needs_auth:
             link.failures = max(link.failures, MAX_FAILURES)
             link.lost(ServerStatus.NEEDS_AUTH, reason)
