@@ -9,6 +9,7 @@ quarter of the characters is wrong by half for JSON and by two thirds for base64
 
 from __future__ import annotations
 
+import string
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -54,37 +55,48 @@ TOOLS_OVERHEAD = 340
 """What the API itself tells the model about tools, once there are any."""
 
 
-def _classes() -> bytes:
-    """Each byte's class: upper, lower, digit, newline, space, other; and by lead byte how wide a character is."""
-    table = bytearray(b"." * 128 + b"x" * 64 + b"r" * 32 + b"c" * 16 + b"e" * 16)
-    for code in range(128):
-        char = chr(code)
-        if char.isalpha():
-            table[code] = ord("A") if char.isupper() else ord("a")
-        elif char.isdigit():
-            table[code] = ord("0")
-        elif char.isspace():
-            table[code] = ord("n") if char == "\n" else ord("s")
+def _classes(**kinds: str) -> bytes:
+    """A table that shows each ASCII character as the kind it is of, and all else as "-"."""
+    table = bytearray(b"-" * 256)
+    for kind, members in kinds.items():
+        for char in members:
+            table[ord(char)] = ord(kind)
     return bytes(table)
 
 
-_CLASSES = _classes()
-_CONTINUATIONS = bytes(range(0x80, 0xC0))
+# A pass over the text costs more than anything else here: each table serves several patterns, each pattern is counted
+# once, and rare ones are quick.
+_LETTERS = _classes(a=string.ascii_lowercase, A=string.ascii_uppercase)
+_DIGITS = _classes(**{"0": string.digits})
+_PUNCTUATION = _classes(p=string.punctuation)
 
-_WEIGHTS: tuple[tuple[float, tuple[bytes, ...]], ...] = (
-    (0.96, (b"sa", b".a", b"na", b"0a", b"sA", b".A", b"nA", b"0A")),  # words begin
-    (1.45, (b"aA",)),  # camelCase, base64
-    (1.84, (b"AAa",)),
-    (1.43, (b"aaaaaaaa",)),  # long words
-    (0.5, (b"AAAA",)),
-    (1.08, (b".0", b"s0", b"a0", b"A0", b"n0")),  # numbers begin
-    (0.96, (b"000",)),
-    (0.95, (b"s.", b"a.", b"A.", b"0.", b"n.", b"r.", b"c.")),
-    (0.56, (b"n",)),
-    (1.0, (b"." * 16, b"s" * 16)),
-    (0.28, (b"r",)),  # Cyrillic, Greek, Hebrew, Arabic, accents
-    (0.8, (b"c",)),  # Chinese, Japanese, Korean
-    (1.5, (b"e",)),  # emoji
+_WEIGHTS: tuple[tuple[bytes, tuple[tuple[bytes, float], ...]], ...] = (
+    (
+        _LETTERS,
+        (
+            (b"-a", 0.96),  # words begin
+            (b"-A", 0.96),
+            (b"aA", 1.45),  # camelCase, base64
+            (b"AAa", 1.84),
+            (b"aaaaaaaa", 1.43),  # long words
+            (b"AAAA", 0.5),
+        ),
+    ),
+    (_DIGITS, ((b"-0", 1.08), (b"000", 0.96))),
+    (_PUNCTUATION, ((b"-p", 0.95), (b"pppppppppppppppp", 1.0))),
+)
+
+NEWLINE_TOKENS = 0.56
+SPACES = b" " * 16
+"""Takes a token: shorter runs are part of what follows."""
+
+# By lead byte, how many bytes a character has; continuation bytes are left out.
+_WIDTHS = bytes(b"-" * 192 + b"r" * 32 + b"c" * 16 + b"e" * 16)
+_CONTINUATIONS = bytes(range(0x80, 0xC0))
+_WIDE_TOKENS = (
+    (b"r", 0.28),  # Cyrillic, Greek, Hebrew, Arabic, accents
+    (b"c", 0.8),  # Chinese, Japanese, Korean
+    (b"e", 1.5),  # emoji
 )
 
 
@@ -93,8 +105,14 @@ def estimate_text(text: str) -> int:
     if not text:
         return 0
     raw = text.encode("utf-8", "surrogatepass")
-    kinds = raw.translate(_CLASSES) if len(raw) == len(text) else raw.translate(_CLASSES, _CONTINUATIONS)
-    return 1 + int(sum(weight * sum(map(kinds.count, patterns)) for weight, patterns in _WEIGHTS))
+    tokens = raw.count(b"\n") * NEWLINE_TOKENS + raw.count(SPACES)
+    if len(raw) > len(text):
+        widths = raw.translate(_WIDTHS, _CONTINUATIONS)
+        tokens += sum(widths.count(kind) * weight for kind, weight in _WIDE_TOKENS)
+    for table, patterns in _WEIGHTS:
+        kinds = raw.translate(table)
+        tokens += sum(kinds.count(pattern) * weight for pattern, weight in patterns)
+    return 1 + int(tokens)
 
 
 def _estimate_json(value: Mapping[str, Any]) -> int:

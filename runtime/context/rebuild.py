@@ -92,21 +92,24 @@ def new_history(
         origin="attachment",
         hidden=True,
     )
-    before = estimates.total(shown)
+    sizes = {message.uuid: estimates.of(message) for message in shown}
+    before = sum(sizes.values())
     room = min(int(levels.auto * FULL_SHARE / ratio) - fixed_tokens, before // 2) - estimates.of(head)
-    tail = _tail(messages, shown, min(room, int(levels.effective * TAIL_SHARE)), estimates)
+    tail = _tail(messages, sizes, min(room, int(levels.effective * TAIL_SHARE)))
     kept = {message.uuid for message in tail}
     pinned = carried_over(messages)
     carried = tuple(m for m in messages if m.uuid in pinned and m.uuid not in kept and _is_sent(m))
     tasks = _task_list(messages, tail, task_list, limits, boundary_uuid)
-    room -= estimates.total((*tail, *carried, *tasks))
+    # Of what is kept, results that are in files count as their previews.
+    kept_size = sum(sizes.get(message.uuid, 0) or estimates.of(message) for message in (*carried, *tail))
+    room -= kept_size + estimates.total(tasks)
     seen = _read_paths(tail)
     skill_messages = restore_skills(skills, room, boundary_uuid, estimates)
     room -= estimates.total(skill_messages)
     restored_files = restore_files([f for f in files if f.path not in seen], room, boundary_uuid, estimates)
     parts = _Parts(carried=carried, tail=tail, restored=(*tasks, *skill_messages, *restored_files))
     fresh = (head, *parts.restored)
-    size = estimates.total((*fresh, *carried, *tail))
+    size = kept_size + estimates.total(fresh)
     if size >= before:
         return SummaryRejected("no_gain", "The history would be no shorter with this summary.")
     tokens = round((size + fixed_tokens) * ratio * (1 + MARGIN))
@@ -142,11 +145,8 @@ def _is_sent(message: Message) -> bool:
     return isinstance(message, UserMessage) or (isinstance(message, AssistantMessage) and not message.api_error)
 
 
-def _tail(
-    messages: Sequence[Message], shown: Sequence[Message], room: int, estimates: Estimates
-) -> tuple[Message, ...]:
-    """The newest whole units that fit, as they are in the history; nothing that the projection hides."""
-    sizes = {message.uuid: estimates.of(message) for message in shown}
+def _tail(messages: Sequence[Message], sizes: Mapping[str, int], room: int) -> tuple[Message, ...]:
+    """The newest whole units that fit, as they are in the history; nothing that the projection (``sizes``) hides."""
     start = len(messages)
     for unit in reversed(list(units(messages))):
         part = messages[unit.start : unit.end]
