@@ -52,6 +52,8 @@ from .context.project import ProjectContext
 from .dependencies import Dependencies
 from .executor import Executor
 from .gate import gate_for
+from .hooking.payloads import HookSession
+from .hooks import StopHook
 from .http import HttpPool
 from .keeper import Keeper
 from .loop import History, Loop
@@ -61,6 +63,7 @@ from .recorder import Append, Recorder
 from .reopen import Reopened
 from .requests import RequestBuilder
 from .run import RunFactory
+from .session_hooks import SessionHooks
 from .side_call import SideCall
 from .streamer import Streamer, StreamerSettings
 from .watchdog import IdleLimits, PulseBoard
@@ -95,6 +98,7 @@ class Parts:
     files: dict[Path, FileState]
     environ: Mapping[str, str]
     attacher: Attacher | None
+    hooks: SessionHooks | None
     cache: CacheWatch = attrs.field(factory=CacheWatch)
     reopened: Reopened | None = None
     keeper: Keeper = attrs.field(init=False, eq=False)
@@ -110,7 +114,13 @@ class Parts:
             cwd=self.workspace.cwd,
             files=self.files,
             attacher=self.attacher,
+            hooks=self.hooks,
         )
+
+    @property
+    def stop_hooks(self) -> Sequence[StopHook]:
+        """Those of the agent, then those of settings files."""
+        return (*self.agent.stop_hooks, *(self.hooks.stop_hooks() if self.hooks is not None else ()))
 
     def recorder_spec(self) -> ChildSpec:
         """The one actor that lives as long as the session. It is never restarted: nothing may run unrecorded."""
@@ -178,7 +188,7 @@ class Parts:
             no_progress_note=None if repeats is None else repeats // 2,
             no_progress_end=repeats,
             wants_structured_output=agent.output_schema is not None,
-            has_stop_hooks=bool(agent.stop_hooks),
+            has_stop_hooks=bool(self.stop_hooks),
             token_target=agent.token_target,
             task_budget=agent.task_budget,
             max_budget_usd=agent.max_budget_usd,
@@ -218,7 +228,7 @@ class Parts:
             ),
             history=history,
             cache=self.cache,
-            stop_hooks=agent.stop_hooks,
+            stop_hooks=self.stop_hooks,
             max_seconds=agent.max_seconds,
             notices=notices,
         )
@@ -232,11 +242,11 @@ class Parts:
         return CallPipeline(
             toolbox=self.toolbox,
             decide=self._permission,
-            can_use_tool=self.can_use_tool,
+            can_use_tool=self.hooks.approval(self.can_use_tool) if self.hooks is not None else self.can_use_tool,
             context=lambda call_id, progress: self._context(run_id, call_id, progress),
             recorder=self.recorder,
             loop=loop,
-            hooks=self.agent.tool_hooks,
+            hooks=(*self.agent.tool_hooks, *(self.hooks.tool_hooks() if self.hooks is not None else ())),
             start_record=lambda block, tool: ToolStartRecord(
                 uuid=derive_id(run_id, "start", block.id), call_id=block.id, name=tool.name, idempotent=tool.idempotent
             ),
@@ -318,6 +328,23 @@ def assemble(
     provider = AnthropicProvider.from_config(config, needs_key=transport is None)
     prepare_home(config)
     files: dict[Path, FileState] = {}
+    bus = Broadcaster()
+    environ = {name: value for name, value in os.environ.items() if name not in _SECRETS}
+    hooks = None
+    if project is not None:
+        hooks = SessionHooks.from_settings(
+            config.settings,
+            session=HookSession(
+                session_id=session,
+                transcript_path=str(journal),
+                cwd=str(workspace.cwd),
+                permission_mode=agent.permission_mode.value,
+            ),
+            cwd=workspace.cwd,
+            environ=environ,
+            results_dir=results_folder(journal),
+            publish=bus.publish,
+        )
     recorder: Address[Append]
     recorder, recorder_inbox = open_mailbox(256, name="recorder")
     return Parts(
@@ -331,7 +358,7 @@ def assemble(
         provider=provider,
         transport=transport,
         pool=HttpPool(transport, tls=bool(getproxies()) or not provider.url.startswith("http://")),
-        bus=Broadcaster(),
+        bus=bus,
         deps=deps,
         can_use_tool=can_use_tool,
         ledger=_ledger(catalogue, reopened),
@@ -348,7 +375,8 @@ def assemble(
         files=files,
         attacher=_attacher(agent, project, workspace, toolbox, files, deps) if project is not None else None,
         reopened=reopened,
-        environ={name: value for name, value in os.environ.items() if name not in _SECRETS},
+        hooks=hooks,
+        environ=environ,
     )
 
 

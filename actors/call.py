@@ -19,7 +19,7 @@ from atrio.runtime.messages import TextBlock, ToolResultBlock, ToolUseBlock
 from atrio.runtime.preview import clip_error, preview, result_file_name
 from atrio.runtime.records import ToolStartRecord
 from atrio.runtime.result import Denial
-from atrio.runtime.tool import Progress, Tool, ToolContext, ToolOutput
+from atrio.runtime.tool import Progress, ResultContent, Tool, ToolContext, ToolOutput
 from atrio.tools.permissions import Behavior, Decision
 from atrio.tools.registry import Toolbox
 
@@ -101,6 +101,8 @@ class CallPipeline:
         if tool is None or call.error is not None:
             return Performed(done=_failed(block, call.error or "", started))
         ctx = self.context(block.id, progress)
+        output = ToolOutput("")
+        said = ToolDecision()
         try:
             await tool.check(call.input, ctx)
             call, said = await self._ask_hooks_before(call, tool, ctx, progress)
@@ -111,13 +113,12 @@ class CallPipeline:
                 return Performed(done=attrs.evolve(_denied(call.block, denial, started), stop_loop=said.stop))
             await self._record_start(tool, call.block)
             output = await _run(tool, call.input, ctx)
-            content = await self._fit(tool, call.block, output, ctx)
+            result = attrs.evolve(await self._fit(tool, call.block, output, ctx), is_error=output.is_error)
         except ToolError as error:
-            return Performed(done=_failed(block, error.message_for_model, started))
+            result = _failed(block, error.message_for_model, started).result
         except Exception as error:
-            return Performed(done=_failed(block, _defect(tool.name, error), started))
-        result = attrs.evolve(content, is_error=output.is_error)
-        stop = await self._ask_hooks_after(call, ctx, result, progress)
+            result = _failed(block, _defect(tool.name, error), started).result
+        result, stop = await self._ask_hooks_after(call, ctx, result, progress)
         done = CallDone(
             call_id=block.id,
             result=result,
@@ -145,14 +146,19 @@ class CallPipeline:
 
     async def _ask_hooks_after(
         self, call: Prepared, ctx: ToolContext, result: ToolResultBlock, progress: Progress
-    ) -> str | None:
+    ) -> tuple[ToolResultBlock, str | None]:
+        """The result as the hooks want it, and why the run shall end after it."""
         if not self.hooks:
-            return None
+            return result, None
         shown = _shown(call, ctx)
         said, problems = await ask_tool_hooks(self.hooks, lambda hook: hook.after(shown, result))
         for problem in problems:
             progress(problem)
-        return said.stop
+        if said.output is not None:
+            result = attrs.evolve(result, content=_clean(said.output))
+        if said.feedback is not None:
+            result = attrs.evolve(result, content=_with_feedback(result.content, said.feedback))
+        return result, said.stop
 
     async def _refuse(self, tool: Tool, call: Prepared, ctx: ToolContext, said: ToolDecision) -> Denial | None:
         decision = self.decide(tool, call.input, ctx)
@@ -259,6 +265,11 @@ def _failed(block: ToolUseBlock, text: str, started: float) -> CallDone:
 def _denied(block: ToolUseBlock, denial: Denial, started: float) -> CallDone:
     text = f"Permission to use {denial.tool_name} was denied: {denial.reason}. Don't try to get around this."
     return attrs.evolve(_failed(block, text, started), denial=denial)
+
+
+def _with_feedback(content: ResultContent, feedback: str) -> ResultContent:
+    text = f"[A check after this call says: {_clean(feedback)}]"
+    return f"{content}\n\n{text}" if isinstance(content, str) else (*content, TextBlock(text))
 
 
 def _deferred(block: ToolUseBlock, said: ToolDecision, started: float) -> CallDone:

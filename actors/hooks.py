@@ -119,6 +119,8 @@ class ToolDecision:
         allow: it may run without any rule that allows it (a rule that denies it still does).
         input: takes the place of the call's input.
         stop: why the run shall end after this turn's calls.
+        output: after a call, takes the place of its result's text.
+        feedback: after a call, is added to its result, for the model.
     """
 
     deny: str | None = None
@@ -126,6 +128,8 @@ class ToolDecision:
     allow: bool = False
     input: Mapping[str, Any] | None = None
     stop: str | None = None
+    output: str | None = None
+    feedback: str | None = None
 
 
 class ToolHook:
@@ -136,7 +140,7 @@ class ToolHook:
         return None
 
     async def after(self, call: ToolCall, result: ToolResultBlock) -> ToolDecision | None:
-        """The call has run; only ``stop`` has a meaning now."""
+        """The call has run, or failed; ``stop``, ``output`` and ``feedback`` have a meaning now."""
         return None
 
 
@@ -174,4 +178,6 @@ def _stricter(one: ToolDecision, other: ToolDecision) -> ToolDecision:
         allow=one.allow or other.allow,
         input=other.input if other.input is not None else one.input,
         stop=one.stop or other.stop,
+        output=other.output if other.output is not None else one.output,
+        feedback="\n".join(text for text in (one.feedback, other.feedback) if text) or None,
     )

@@ -33,7 +33,7 @@ from atrio.runtime.context.summary import (
 )
 from atrio.runtime.errors import ContextExhausted
 from atrio.runtime.history import wire_messages
-from atrio.runtime.messages import AssistantMessage, Message, Usage, UserMessage
+from atrio.runtime.messages import AssistantMessage, Message, TextBlock, Usage, UserMessage
 from atrio.runtime.model import FailureKind, ModelFailure, ModelRequest
 from atrio.runtime.prices import Catalogue
 from atrio.runtime.rerecord import renamed
@@ -47,6 +47,7 @@ from .attach import Attacher
 from .dependencies import Dependencies, Prepared
 from .protocol import MakeRoom, PrepareContext
 from .requests import RequestBuilder
+from .session_hooks import SessionHooks
 from .side_call import SideCall
 
 __all__ = ["Keeper"]
@@ -90,6 +91,7 @@ class Keeper:
     cwd: Path
     files: dict[Path, FileState]
     attacher: Attacher | None = None
+    hooks: SessionHooks | None = None
     plan: ContextPlan = attrs.field(factory=ContextPlan)
     compactions: CompactHistory = attrs.field(factory=CompactHistory)
     calibration: Calibration = attrs.field(factory=Calibration)
@@ -126,7 +128,8 @@ class Keeper:
         notices = [] if self._greeted else list(self.requests.notices)
         self._greeted = True
         levels = self._levels(job.model, job.max_tokens, notices)
-        attached = await self._attach(job, notices)
+        await self._ask_batch_hooks(job.messages)
+        attached = (*self._said_by_hooks(), *await self._attach(job, notices))
         history = (*job.messages, *attached)
         projection = await self._project(history, job.model, levels)
         notices += projection.notes
@@ -243,6 +246,23 @@ class Keeper:
             notices.append(choice.note)
         return levels_of(choice.window, self.agent.context, max_tokens=max_tokens)
 
+    async def _ask_batch_hooks(self, messages: Sequence[Message]) -> None:
+        stop = await self.hooks.batch(messages) if self.hooks is not None else None
+        if stop is not None:
+            raise ContextExhausted("hook_stopped", stop)
+
+    def _said_by_hooks(self) -> tuple[UserMessage, ...]:
+        texts = self.hooks.take_contexts() if self.hooks is not None else ()
+        return tuple(
+            UserMessage(
+                uuid=self.deps.new_id(),
+                content=(TextBlock(f"<system-reminder>\n{text}\n</system-reminder>"),),
+                origin="hook",
+                hidden=True,
+            )
+            for text in texts
+        )
+
     async def _attach(self, job: PrepareContext, notices: list[str]) -> tuple[UserMessage, ...]:
         if self.attacher is None:
             return ()
@@ -293,6 +313,11 @@ class Keeper:
         asking: _Asking,
     ) -> NewHistory | str:
         """The new history, or why there is none."""
+        if self.hooks is not None:
+            refused, wanted = await self.hooks.may_compact(trigger, instructions)
+            if refused is not None:
+                return f"a hook refused it: {refused}"
+            instructions = (*instructions, *wanted)
         outcome: Summary | SummaryRejected | str = f"it took longer than {COMPACT_LIMIT:g} s"
         with trio.move_on_after(COMPACT_LIMIT):
             request = summary_request(
@@ -323,6 +348,8 @@ class Keeper:
         )
         if isinstance(made, SummaryRejected):
             return made.message
+        if self.hooks is not None:
+            await self.hooks.compacted(trigger, outcome.text)
         messages = renamed(made.messages, seed=self.deps.new_id())
         plan = attrs.evolve(made.plan, budgeted_through=messages[-1].uuid)
         return attrs.evolve(made, messages=messages, plan=plan)

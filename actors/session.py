@@ -20,7 +20,7 @@ from atrio.runtime.config import Config
 from atrio.runtime.doors import single_error
 from atrio.runtime.errors import ConfigError, JournalError, PeerGone, ReplyDropped, SessionBusy, SessionClosed
 from atrio.runtime.events import ContextCompacted, Notice
-from atrio.runtime.messages import Block, Message, TextBlock, UserMessage
+from atrio.runtime.messages import Block, Message, TextBlock, UserMessage, text_of
 from atrio.runtime.records import Record
 from atrio.runtime.rerecord import rerecord
 from atrio.runtime.result import Result
@@ -113,10 +113,14 @@ class Session:
         Raises:
             SessionBusy: a run is in progress; steer it instead.
             SessionClosed: the session has ended.
+            PromptBlocked: a hook refuses the prompt.
             JournalError: the record can't be kept.
         """
         self._refuse_unless_idle()
-        async with self._run(self._message(_as_blocks(prompt))) as run:
+        blocks = _as_blocks(prompt)
+        if self._parts.hooks is not None:
+            await self._parts.hooks.prompt(text_of(blocks))
+        async with self._run(self._message(blocks)) as run:
             yield run
 
     @asynccontextmanager
@@ -132,7 +136,7 @@ class Session:
         self._refuse_unless_idle()
         text = self._continuation
         if text is None:
-            raise ConfigError("the prompt", "it is missing, and the session's last task is done", "say what to do next")
+            raise ConfigError("the prompt", "it is missing, and nothing was left to be done", "say what to do next")
         message = attrs.evolve(self._message((TextBlock(text),)), origin="recovery", hidden=True)
         async with self._run(message) as run:
             yield run
@@ -234,6 +238,8 @@ class Session:
         try:
             with run.scope:
                 await tree.run(task_status=trio.TASK_STATUS_IGNORED)
+            if self._parts.hooks is not None and self._history.result is not None:
+                await self._parts.hooks.failed(self._history.result)
         finally:
             self._tree = None
             self._parts.bus.unsubscribe(run.events)
@@ -343,9 +349,14 @@ async def open_session(
             try:
                 if reopened is not None:
                     await session.take_up(reopened)
+                if parts.hooks is not None:
+                    source = "startup" if reopened is None else "fork" if fork else "resume"
+                    await parts.hooks.start(source, agent.model, nursery)
                 yield session
             finally:
                 session.close()
+                if parts.hooks is not None:
+                    await parts.hooks.end()  # noqa: ASYNC102  # shielded and bounded there
                 await parts.pool.aclose()
                 nursery.cancel_scope.cancel(reason="the session was closed")
 

@@ -139,6 +139,9 @@ def _request(state: LoopState, observation: ContextReady) -> Transition:
 
 
 def _setup_failed(state: LoopState, observation: SetupFailed) -> Transition:
+    if observation.reason is TerminalReason.HOOK_STOPPED:
+        note = Publish(Notice(level="info", source="hook", text=observation.error))
+        return finish(state, observation.reason).prefixed(note)
     return finish(state, observation.reason, errors=(observation.error,))
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "MailboxOverflow",
     "ModelError",
     "PeerGone",
+    "PromptBlocked",
     "ProtocolError",
     "ReplyDropped",
     "RestartIntensityExceeded",
@@ -95,6 +96,10 @@ class PeerGone(AtrioError):
 
 class ReplyDropped(AtrioError):
     """The actor that owed an answer ended (crashed or was stopped) without giving it."""
+
+
+class PromptBlocked(AtrioError):
+    """A hook refused the prompt; nothing was recorded of it."""
 
 
 class SessionClosed(AtrioError):

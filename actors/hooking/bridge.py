@@ -16,6 +16,7 @@ import trio
 from atrio.actors.call import CanUseTool
 from atrio.actors.hooks import StopContext, StopDecision, ToolCall, ToolDecision, ToolHook
 from atrio.runtime.messages import TextBlock, ToolResultBlock
+from atrio.runtime.plain_json import json_line
 from atrio.runtime.tool import ToolContext
 
 from .engine import HookEngine
@@ -93,7 +94,10 @@ class EngineToolHook(ToolHook):
         event = make(call.name, call.input, call.call_id, text_of(result))
         outcome = await self._engine.fire(event, limit=BRIDGE_LIMIT)
         self._tell(event, outcome)
-        return ToolDecision(stop=outcome.stop)
+        output = outcome.updated_output
+        if output is not None and not isinstance(output, str):
+            output = json_line(output).decode().rstrip("\n")
+        return ToolDecision(stop=outcome.stop, output=output, feedback=outcome.block)
 
     async def _ask(self, call: ToolCall, outcome: HookOutcome, deadline: float) -> str | None:
         """Why the call must not run; None: it was approved, as far as hooks go. Fails closed: no answer, no call."""

@@ -159,15 +159,14 @@ async def stage(
     """Open a session in memory; ``options`` change its configuration."""
     defaults = {"model": "scripted-1", "tools": tools, "allowed_tools": allowed_tools, "context_window": 200_000}
     made = Agent(**{**defaults, **agent})
-    async with open_session(
-        made,
-        cwd=tmp_path,
-        config=config(tmp_path / "home", **(options or {})),
-        transport=model.transport(),
-        deps=deps or Dependencies(jitter=lambda: 0.0),
-        can_use_tool=can_use_tool,
+    chosen: dict[str, Any] = {
+        "config": config(tmp_path / "home", **(options or {})),
+        "transport": model.transport(),
+        "deps": deps or Dependencies(jitter=lambda: 0.0),
+        "can_use_tool": can_use_tool,
         **(session or {}),
-    ) as opened:
+    }
+    async with open_session(made, cwd=tmp_path, **chosen) as opened:
         yield Stage(opened, model, check_replay)
         # Within the block everything is still open: only what outlived its run would show.
         names = [info.name for info in opened.tree()]

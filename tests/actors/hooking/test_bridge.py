@@ -119,7 +119,7 @@ async def test_after_a_call_success_and_failure_are_told_apart(
 ) -> None:
     engine = scene.engine(**{event: 'cat > told; echo \'{"continue": false, "decision": "block", "reason": "r"}\''})
     decision = await EngineToolHook(engine, tell=scene.tell).after(CALL, result)
-    assert ToolDecision(stop="a hook ended the run and gave no reason") == decision
+    assert ToolDecision(stop="a hook ended the run and gave no reason", feedback="r") == decision
     assert ("out", event) == (scene.payload()[field], scene.payload()["hook_event_name"])
     assert "r" == scene.told[0][1].block
 
