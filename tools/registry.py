@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from atrio.runtime.errors import ConfigError, UnknownTool
 from atrio.runtime.messages import JsonObject
 from atrio.runtime.tool import Tool
 
 from .shapes import close_names
+
+if TYPE_CHECKING:
+    from .background import BackgroundShells
 
 __all__ = ["Toolbox", "default_tools", "require_name", "select_tools"]
 
@@ -73,17 +76,32 @@ class Toolbox:
         return self._definitions
 
 
-def default_tools() -> tuple[Tool, ...]:
-    """New instances of the built-in tools: Read, Write, Edit, Glob, Grep, Bash."""
+def default_tools(background: BackgroundShells | None = None) -> tuple[Tool, ...]:
+    """
+    New instances of the built-in tools that need nothing else: Read, Write, Edit, NotebookEdit, Glob, Grep, Bash,
+    WebFetch, TodoWrite.
+
+    With ``background``, which must run for as long as the tools are used, Bash can leave commands running there, and
+    BashOutput and KillShell come behind it.
+    """
     # Here and not above: a program with tools of its own only need not load these.
     from .edit import Edit
     from .glob import Glob
     from .grep import Grep
+    from .notebook import NotebookEdit
     from .read import Read
     from .shell import Bash
+    from .todo import TodoWrite
+    from .web import WebFetch
     from .write import Write
 
-    return (Read(), Write(), Edit(), Glob(), Grep(), Bash())
+    files: tuple[Tool, ...] = (Read(), Write(), Edit(), NotebookEdit(), Glob(), Grep())
+    shells: tuple[Tool, ...] = (Bash(background),)
+    if background is not None:
+        from .background_tools import BashOutput, KillShell
+
+        shells = (*shells, BashOutput(background), KillShell(background))
+    return (*files, *shells, WebFetch(), TodoWrite())
 
 
 def select_tools(names: Sequence[str], tools: Iterable[Tool] | None = None) -> tuple[Tool, ...]:

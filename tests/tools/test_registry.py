@@ -9,6 +9,7 @@ import pytest
 
 from atrio.runtime.errors import ConfigError, UnknownTool
 from atrio.runtime.tool import Tool, ToolContext, ToolOutput
+from atrio.tools.background import BackgroundShells
 from atrio.tools.registry import Toolbox, default_tools, select_tools
 
 
@@ -97,6 +98,11 @@ def test_selecting_an_unknown_tool_names_close_ones_or_all() -> None:
 
 def test_the_built_in_tools() -> None:
     tools = default_tools()
-    assert ["Read", "Write", "Edit", "Glob", "Grep", "Bash"] == [tool.name for tool in tools]
-    assert 6 == len(Toolbox(tools))
+    names = ["Read", "Write", "Edit", "NotebookEdit", "Glob", "Grep", "Bash", "WebFetch", "TodoWrite"]
+    assert names == Toolbox(tools).names()
     assert ["Bash"] == [tool.name for tool in select_tools(["Bash"])]
+
+
+def test_the_built_in_tools_with_commands_in_the_background() -> None:
+    names = Toolbox(default_tools(BackgroundShells())).names()
+    assert ["Grep", "Bash", "BashOutput", "KillShell", "WebFetch", "TodoWrite"] == names[5:]
