@@ -46,6 +46,7 @@ class Agent:
         task_budget: tokens that the API is told the whole task may take; it paces itself.
         context: when the history is compacted.
         collapse: older parts are summarised in the background, so that room can be made at once (costs requests).
+        server_clears_results: the API itself clears old results from a long context (where it can).
         context_window: tokens, for a model whose window is not known or should not be filled.
         max_repeats: the same calls with the same results so many times in a row end the run; None: never.
     """
@@ -75,6 +76,7 @@ class Agent:
     max_repeats: int | None = attrs.field(default=10)
     context: WindowSettings = attrs.field(factory=WindowSettings)
     collapse: bool = False
+    server_clears_results: bool = False
     context_window: int | None = attrs.field(default=None, validator=_AT_LEAST_1)
     name: str = "main"
 

@@ -48,6 +48,7 @@ from .compactor import Compactor
 from .context.attaching import Attachments
 from .context.cache_break import CacheWatch
 from .context.instructions import NestedInstructions
+from .context.prefetch import Prefetch
 from .context.project import ProjectContext
 from .dependencies import Dependencies
 from .executor import Executor
@@ -99,6 +100,7 @@ class Parts:
     environ: Mapping[str, str]
     attacher: Attacher | None
     hooks: SessionHooks | None
+    prefetch: Prefetch | None
     cache: CacheWatch = attrs.field(factory=CacheWatch)
     reopened: Reopened | None = None
     keeper: Keeper = attrs.field(init=False, eq=False)
@@ -115,6 +117,7 @@ class Parts:
             files=self.files,
             attacher=self.attacher,
             hooks=self.hooks,
+            prefetch=self.prefetch,
         )
 
     @property
@@ -330,8 +333,10 @@ def assemble(
     files: dict[Path, FileState] = {}
     bus = Broadcaster()
     environ = {name: value for name, value in os.environ.items() if name not in _SECRETS}
-    hooks = None
+    hooks = attacher = prefetch = None
     if project is not None:
+        prefetch = Prefetch(project)
+        attacher = _attacher(agent, project, workspace, toolbox, files, deps, prefetch)
         hooks = SessionHooks.from_settings(
             config.settings,
             session=HookSession(
@@ -373,7 +378,8 @@ def assemble(
             project=project,
         ),
         files=files,
-        attacher=_attacher(agent, project, workspace, toolbox, files, deps) if project is not None else None,
+        attacher=attacher,
+        prefetch=prefetch,
         reopened=reopened,
         hooks=hooks,
         environ=environ,
@@ -387,11 +393,12 @@ def _attacher(
     toolbox: Toolbox,
     files: Mapping[Path, FileState],
     deps: Dependencies,
+    prefetch: Prefetch,
 ) -> Attacher:
     nested = NestedInstructions(start=project.instructions, cwd=workspace.cwd, add_dirs=workspace.add_dirs)
     tools, mode = tuple(toolbox.names()), agent.permission_mode.value
     return Attacher(
-        attachments=Attachments(nested=nested, today=deps.now().date(), tools=tools, mode=mode),
+        attachments=Attachments(nested=nested, prefetch=prefetch, today=deps.now().date(), tools=tools, mode=mode),
         files=files,
         new_id=deps.new_id,
         today=lambda: deps.now().date(),

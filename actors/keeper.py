@@ -33,7 +33,15 @@ from atrio.runtime.context.summary import (
 )
 from atrio.runtime.errors import ContextExhausted
 from atrio.runtime.history import wire_messages
-from atrio.runtime.messages import AssistantMessage, Message, TextBlock, Usage, UserMessage
+from atrio.runtime.messages import (
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    TextBlock,
+    Usage,
+    UserMessage,
+    text_of,
+)
 from atrio.runtime.model import FailureKind, ModelFailure, ModelRequest
 from atrio.runtime.prices import Catalogue
 from atrio.runtime.rerecord import renamed
@@ -44,6 +52,7 @@ from atrio.tools.files import in_thread
 
 from .agent import Agent
 from .attach import Attacher
+from .context.prefetch import Prefetch
 from .dependencies import Dependencies, Prepared
 from .protocol import MakeRoom, PrepareContext
 from .requests import RequestBuilder
@@ -92,6 +101,7 @@ class Keeper:
     files: dict[Path, FileState]
     attacher: Attacher | None = None
     hooks: SessionHooks | None = None
+    prefetch: Prefetch | None = None
     plan: ContextPlan = attrs.field(factory=ContextPlan)
     compactions: CompactHistory = attrs.field(factory=CompactHistory)
     calibration: Calibration = attrs.field(factory=Calibration)
@@ -102,6 +112,8 @@ class Keeper:
     _noted: set[str] = attrs.field(factory=set)
     _sent: tuple[int, int] | None = None
     """The estimate of the last request, and how long the history was."""
+    _asked_at: float | None = None
+    """When the last request went out, which is when the provider's cache was last of use (Unix time)."""
     _greeted: bool = False
     _collapsing: bool = False
     _unbooked: list[tuple[str, str, Usage]] = attrs.field(factory=list)
@@ -157,6 +169,9 @@ class Keeper:
             self._note_once(verdict.note, notices)
         self._refuse_if_blocked(projection, levels, verdict.verdict)
         self._sent = (projection.estimated, len(job.messages))
+        self._asked_at = self.deps.now().timestamp()
+        if self.prefetch is not None:
+            self.prefetch.begin_turn(_last_words(history))
         return Prepared(
             messages=job.messages,
             view=projection.messages,
@@ -280,6 +295,7 @@ class Keeper:
             overhead=self.requests.overhead,
             ratio=self.calibration.ratio(model),
             now=self.deps.now().timestamp(),
+            last_response_at=self._asked_at,
         )
         for item in projection.persist:
             await in_thread(_write, item)
@@ -426,6 +442,14 @@ class Keeper:
                 self.plan = self.plan.stage(Collapse(first_uuid=found[0], last_uuid=found[1], summary=outcome.text))
         finally:
             self._collapsing = False
+
+
+def _last_words(messages: Sequence[Message]) -> str:
+    """What was said last, by anybody."""
+    for message in reversed(messages):
+        if not isinstance(message, SystemMessage) and (text := text_of(message.content)):
+            return text
+    return ""
 
 
 def _write(item: Persist) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 
 import attrs
 
+from atrio.runtime.context.microcompact import context_management
 from atrio.runtime.history import wire_messages
 from atrio.runtime.messages import JsonObject, Message, UserMessage
 from atrio.runtime.model import ModelRequest
@@ -38,6 +39,8 @@ class RequestBuilder:
     toolbox: Toolbox
     system: Sequence[str]
     user_context: UserMessage | None = None
+    instructions: Mapping[str, str] = attrs.field(factory=dict)
+    """What the user context holds, by file, for reports."""
     notices: tuple[str, ...] = ()
     overhead: int = attrs.field(init=False)
 
@@ -65,8 +68,13 @@ class RequestBuilder:
             toolbox=toolbox,
             system=system.parts,
             user_context=user_context_message(known, today) if project is not None else None,
+            instructions={str(file.path): file.text for file in known.instructions.files},
             notices=(*known.warnings, *system.notices),
         )
+
+    def _betas(self) -> tuple[str, ...]:
+        task = (TASK_BUDGET_BETA,) if self.agent.task_budget is not None else ()
+        return (*task, CONTEXT_MANAGEMENT_BETA) if self.agent.server_clears_results else task
 
     def build(
         self, messages: Sequence[Message], *, model: str, max_tokens: int, task_budget_remaining: int | None = None
@@ -79,9 +87,15 @@ class RequestBuilder:
             tools=self.toolbox.definitions(),
             max_tokens=max_tokens,
             thinking=self.agent.thinking,
-            betas=(TASK_BUDGET_BETA,) if budget is not None else (),
-            extra=_task_budget(budget, task_budget_remaining) if budget is not None else {},
+            betas=self._betas(),
+            extra={
+                **(_task_budget(budget, task_budget_remaining) if budget is not None else {}),
+                **({"context_management": context_management()} if self.agent.server_clears_results else {}),
+            },
         )
+
+
+CONTEXT_MANAGEMENT_BETA = "context-management-2025-06-27"
 
 
 def _task_budget(total: int, remaining: int | None) -> JsonObject:

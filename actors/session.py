@@ -17,6 +17,7 @@ import httpx
 import trio
 
 from atrio.runtime.config import Config
+from atrio.runtime.context.report import WindowReport
 from atrio.runtime.doors import single_error
 from atrio.runtime.errors import ConfigError, JournalError, PeerGone, ReplyDropped, SessionBusy, SessionClosed
 from atrio.runtime.events import ContextCompacted, Notice
@@ -32,6 +33,7 @@ from .agent import Agent
 from .app import Parts, assemble
 from .call import CanUseTool
 from .context.project import load_project_context
+from .context_report import window_report
 from .dependencies import Dependencies, Prepared
 from .loop import History
 from .recorder import write_and_wait
@@ -95,6 +97,10 @@ class Session:
         """Whether there is something that `resume` could go on with."""
         return self._continuation is not None
 
+    def context(self) -> WindowReport:
+        """What fills the model's window now, and how much room there is."""
+        return window_report(self.agent, self.messages, self._parts.requests)
+
     def tree(self) -> ActorInfo:
         """Every actor of the session as it is now; the run in progress, if there is one, hangs below."""
         tree = self._supervisor.tree()
@@ -144,6 +150,8 @@ class Session:
     @asynccontextmanager
     async def _run(self, message: UserMessage) -> AsyncIterator[Run]:
         run, tree = self._new_run(message)
+        if self._parts.prefetch is not None:
+            self._parts.prefetch.begin_run(text_of(message.content))
         async with single_error(), trio.open_nursery() as nursery:
             self._tree = tree
             nursery.start_soon(self._drive, run, tree)
@@ -242,6 +250,8 @@ class Session:
                 await self._parts.hooks.failed(self._history.result)
         finally:
             self._tree = None
+            if self._parts.prefetch is not None:
+                self._parts.prefetch.end_run()
             self._parts.bus.unsubscribe(run.events)
 
     def _message(self, blocks: tuple[Block, ...]) -> UserMessage:
@@ -343,7 +353,8 @@ async def open_session(
             reopened=reopened,
         )
         async with single_error(), trio.open_nursery() as nursery:
-            supervisor = Supervisor("session", [parts.recorder_spec()], max_restarts=0)
+            children = [parts.recorder_spec(), *([parts.prefetch.spec()] if parts.prefetch is not None else [])]
+            supervisor = Supervisor("session", children, max_restarts=0)
             await nursery.start(supervisor.run)
             session = Session(parts, supervisor)
             try:

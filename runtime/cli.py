@@ -56,6 +56,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             from . import sessions_cli
 
             return sessions_cli.main(words[1:])
+        if words[:1] == ["context"]:
+            from . import context_cli
+
+            return context_cli.main(words[1:])
         return _command(words)
     except ConfigError as error:
         _say(str(error))

@@ -15,7 +15,13 @@ ROOTS: Final = ("runtime", "tools", "actors")
 
 MAY_IMPORT: Final = {"runtime": {"runtime"}, "tools": {"runtime", "tools"}, "actors": {"runtime", "tools", "actors"}}
 
-FRONT_DOORS: Final = {"runtime/cli.py", "runtime/headless.py", "runtime/job.py", "runtime/demo.py"}
+FRONT_DOORS: Final = {
+    "runtime/cli.py",
+    "runtime/context_cli.py",
+    "runtime/demo.py",
+    "runtime/headless.py",
+    "runtime/job.py",
+}
 """They may reach up, inside functions."""
 
 ASYNC_MODULES: Final = {

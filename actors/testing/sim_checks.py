@@ -244,7 +244,8 @@ def _ledger(log: RunLog, result: Result) -> Iterator[str]:
     if log.aborted or log.hit(*DEATHS) or (result.terminal_reason, result.subtype) == TIMED_OUT:
         return
     for exchange in log.exchanges:
-        sent = exchange.message() if exchange.clean and exchange.whole else None
+        # What a compaction costs is told when it has succeeded.
+        sent = exchange.message() if exchange.clean and exchange.whole and not exchange.side else None
         if sent is not None and log.usage.get(sent[0]) != sent[1]:
             booked = log.usage.get(sent[0])
             yield f"a response that came whole is booked: {sent[0]} has {sent[1]}, the ledger {booked}"

@@ -32,7 +32,7 @@ from .sim_checks import RunLog, findings_of
 from .sim_plan import Plan, Strike, StrikeKind
 from .sim_script import ANSWER, SCHEMA
 from .sim_tools import CallLog, Hands, SimToolHook, approval, compaction, preparation, sim_tools, stop_hook
-from .sim_world import Ids, NotingModel, Steps, Wire, wall_clock
+from .sim_world import SYSTEM, Ids, NotingModel, Steps, Wire, wall_clock
 from .turns import Turn, text
 
 __all__ = ["Director"]
@@ -98,7 +98,7 @@ class Director:
         self.steps = Steps()
         self._home = home
         self._keep_trace = keep_trace
-        self._model = NotingModel(plan.script, plan.faults, model="claude-sonnet-4-5")
+        self._model = NotingModel(plan.script, plan.faults, model="claude-sonnet-4-5", home=str(home))
         self._wire = Wire(self._model)
         self._calls = CallLog()
         self._hands = Hands()
@@ -134,8 +134,7 @@ class Director:
         plan, hands = self.plan, self._hands
         agent = Agent(
             model="claude-sonnet-4-5",
-            # atrio's own prompt names the folder, whose length would be seen in the token counts.
-            system_prompt="You are simulated.",
+            system_prompt=SYSTEM,
             tools=sim_tools(self._calls),
             max_turns=plan.max_turns,
             max_tokens=plan.max_tokens,
@@ -162,7 +161,7 @@ class Director:
             can_use_tool=approval(plan.approval, hands),
             transport=self._wire,
             deps=Dependencies(
-                prepare=preparation(plan.prepare, hands),
+                prepare=None if plan.prepare == "own" else preparation(plan.prepare, hands),
                 autocompact=compaction(plan.compact, hands),
                 new_id=Ids(plan.ids),
                 now=wall_clock,

@@ -39,7 +39,7 @@ DEATHS: tuple[StrikeKind, ...] = ("executor", "streamer", "streamer_inbox", "wat
 CompactKind: TypeAlias = Literal["none", "works", "fails", "hangs", "breaks"]
 HookKind: TypeAlias = Literal["agrees", "blocks", "blocks_always", "prevents", "crashes", "hangs"]
 ApprovalKind: TypeAlias = Literal["none", "allows", "denies", "crashes", "hangs"]
-PrepareKind: TypeAlias = Literal["as_it_is", "fails", "slow", "exhausted", "staged", "hangs"]
+PrepareKind: TypeAlias = Literal["as_it_is", "fails", "slow", "exhausted", "staged", "hangs", "own"]
 ToolHookKind: TypeAlias = Literal["denies", "defers", "allows", "changes", "spoils", "crashes", "hangs", "stops"]
 
 HOOKS = get_args(HookKind)
@@ -146,7 +146,7 @@ def draw_plan(seed: int) -> Plan:
         token_target=rng.choice((100, 3000)) if rng.random() < 0.1 else None,
         task_budget=20_000 if rng.random() < 0.1 else None,
         compact=rng.choice(COMPACTIONS),
-        prepare=rng.choice(PREPARES) if rng.random() < 0.1 else "as_it_is",
+        prepare=rng.choice(PREPARES) if rng.random() < 0.1 else rng.choice(("as_it_is", "own")),
         approval=rng.choice(APPROVALS),
         concurrency=rng.choice((1, 2, 10, 10)),
     )

@@ -39,8 +39,6 @@ class SimTool(Tool):
     """A tool whose calls say themselves what they do."""
 
     description = "Does what it is told."
-    # Nothing goes to a file: that takes a thread, and a clock that jumps doesn't wait for threads.
-    max_result_chars: int | None = None
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import attrs
@@ -27,7 +27,12 @@ from .scripted import ScriptedModel
 from .sim_faults import HARMLESS
 from .turns import Turn
 
-__all__ = ["Exchange", "Ids", "NotingModel", "Steps", "Wire", "deterministic_scheduling", "wall_clock"]
+__all__ = ["SYSTEM", "Exchange", "Ids", "NotingModel", "Steps", "Wire", "deterministic_scheduling", "wall_clock"]
+
+T = TypeVar("T")
+
+SYSTEM = "You are simulated."
+"""The agent's system prompt. atrio's own names the folder, whose length would be seen in the token counts."""
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -37,19 +42,29 @@ def deterministic_scheduling(seed: int) -> Iterator[None]:
     """
     Trio's order of tasks depends on ``seed`` alone within the block, in this thread and every other.
 
-    The garbage collector pauses: when it runs depends on what the process did before, and finalizers act.
+    What would go to a thread is done at once: a clock that jumps doesn't wait for threads. The garbage collector
+    pauses: when it runs depends on what the process did before, and finalizers act.
     """
     run: Any = trio._core._run
-    before = run._ALLOW_DETERMINISTIC_SCHEDULING, run._r
+    threads: Any = trio.to_thread
+    path: Any = trio._path
+    before = run._ALLOW_DETERMINISTIC_SCHEDULING, run._r, threads.run_sync, path.run_sync
     collecting = gc.isenabled()
     gc.disable()
     run._ALLOW_DETERMINISTIC_SCHEDULING, run._r = True, Random(seed)
+    threads.run_sync = path.run_sync = _at_once
     try:
         yield
     finally:
-        run._ALLOW_DETERMINISTIC_SCHEDULING, run._r = before
+        run._ALLOW_DETERMINISTIC_SCHEDULING, run._r, threads.run_sync, path.run_sync = before
         if collecting:
             gc.enable()
+
+
+async def _at_once(work: Callable[..., T], *args: Any, **options: object) -> T:
+    """`trio.to_thread.run_sync` without a thread."""
+    await trio.lowlevel.checkpoint()
+    return work(*args)
 
 
 class Ids:
@@ -105,6 +120,8 @@ class Exchange:
     streaming: bool
     longest: float
     """Seconds that the response takes where nobody cuts it."""
+    side: bool
+    """It is not the conversation's, but a question beside it."""
     body: bytearray = attrs.field(factory=bytearray)
     whole: bool = False
     """All of the body was handed over, to its end."""
@@ -151,9 +168,10 @@ def _of_body(body: bytes) -> tuple[str, Usage]:
 class NotingModel(ScriptedModel):
     """A scripted model that notes its exchanges. ``calm``: nothing goes wrong any more."""
 
-    def __init__(self, turns: tuple[Turn, ...], faults: Mapping[int, Fault], *, model: str) -> None:
+    def __init__(self, turns: tuple[Turn, ...], faults: Mapping[int, Fault], *, model: str, home: str) -> None:
         super().__init__(turns, model=model, repeat_last=True, faults=self._fault)
         self._planned = faults
+        self._home = home.encode()
         self._distorted = False
         self.calm = False
         self.exchanges: list[Exchange] = []
@@ -164,7 +182,8 @@ class NotingModel(ScriptedModel):
         return None if self.calm else self._planned.get(number)
 
     def respond(self, method: str, path: str, headers: Mapping[str, str], body: bytes, *, at: float = 0.0) -> Reply:
-        reply = super().respond(method, path, headers, body, at=at)
+        # Ids come from the body; the name of a temporary folder in it is not to be seen in them.
+        reply = super().respond(method, path, headers, body.replace(self._home, b"~"), at=at)
         recorded = self.requests[-1]
         if recorded.fault is not None and recorded.fault.name.startswith("frames"):
             self._distorted = True
@@ -174,6 +193,7 @@ class NotingModel(ScriptedModel):
                 fault=recorded.fault,
                 status=0 if reply.refused else reply.status,
                 streaming=recorded.streaming,
+                side=SYSTEM not in str(recorded.body.get("system")),
                 longest=reply.delay + (reply.frames[-1].at if reply.frames else 0.0),
             )
         )
