@@ -18,6 +18,7 @@ from atrio.runtime.context.autocompact import CompactHistory, Verdict, autocompa
 from atrio.runtime.context.collapse import next_range
 from atrio.runtime.context.pipeline import Projection, project
 from atrio.runtime.context.plan import Collapse, ContextPlan
+from atrio.runtime.context.pins import pinned_tokens
 from atrio.runtime.context.rebuild import NewHistory, after_boundary, new_history
 from atrio.runtime.context.restore import RestoredFile
 from atrio.runtime.context.step import ContextLimits, Moment, Persist
@@ -150,7 +151,7 @@ class Keeper:
             levels,
             self.compactions,
             turn=self._turns,
-            fixed_tokens=self.requests.overhead,
+            fixed_tokens=self._fixed_tokens(history, job.model),
             settings=self.agent.context,
             collapsing=bool(self.plan.staged or self.plan.collapses),
         )
@@ -301,6 +302,11 @@ class Keeper:
             await in_thread(_write, item)
         self.plan = projection.plan
         return projection
+
+    def _fixed_tokens(self, history: Sequence[Message], model: str) -> int:
+        """What stays in the window whatever is done."""
+        pinned = pinned_tokens(after_boundary(history), self._estimates)
+        return round((self.requests.overhead + pinned) * self.calibration.ratio(model))
 
     def _refuse_if_blocked(self, projection: Projection, levels: WindowLevels, verdict: Verdict) -> None:
         reactive = self.agent.context.compact and verdict is not Verdict.BROKEN

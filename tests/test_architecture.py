@@ -29,6 +29,7 @@ ASYNC_MODULES: Final = {
     "child",
     "cli",
     "commit",
+    "context_cli",
     "demo",
     "doors",
     "headless",
@@ -145,7 +146,7 @@ def test_imports_within_a_package_are_relative() -> None:
 
 
 def _pure() -> list[Path]:
-    return [path for path in sorted((TOP / "runtime").glob("*.py")) if path.stem not in ASYNC_MODULES]
+    return [path for path in sorted((TOP / "runtime").rglob("*.py")) if path.stem not in ASYNC_MODULES]
 
 
 @pytest.mark.parametrize("path", _pure(), ids=lambda path: path.stem)
