@@ -264,6 +264,7 @@ class Replayer:
         self.out.incomplete = record.incomplete
         response = self.response
         if response is not None and response.message.message_id == record.message_id and not response.over:
+            self.message_of[record.uuid] = response.message.uuid
             response.over = not record.beside_block
             response.message = attrs.evolve(response.message, stop_reason=record.stop_reason, usage=record.usage)
 
