@@ -148,10 +148,9 @@ def _time(plan: Plan, log: RunLog) -> Iterator[str]:
         return
     # A reader that is to leave its block notices at the next event, a loop that is to die at its next message.
     aborts = [at for kind, at in log.hits if kind in ("interrupt", "cancel", "recorder")]
-    # A tool may hang until somebody breaks in: then it is the abort alone that has a limit.
-    limit = aborts[0] - log.began + GRACES if aborts else _allowed(plan, log)
-    if plan.max_seconds is not None:
-        limit = min(limit, plan.max_seconds + GRACES)
+    # A tool may hang until somebody breaks in or the time is up: then it is the abort alone that has a limit.
+    ends = [at - log.began for at in aborts] + ([plan.max_seconds] if plan.max_seconds is not None else [])
+    limit = min(ends) + GRACES if ends else _allowed(plan, log)
     if log.ended - log.began > limit:
         yield f"virtual time is bounded: {log.ended - log.began:g} s, where {limit:g} s were to be enough"
 

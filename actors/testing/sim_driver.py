@@ -24,7 +24,7 @@ from atrio.actors.session import Session, open_session
 from atrio.runtime.config import Config, Durability
 from atrio.runtime.doors import single_error
 from atrio.runtime.errors import PeerGone, SessionBusy
-from atrio.runtime.events import Event
+from atrio.runtime.events import ContextCompacted, Event
 from atrio.runtime.history import check
 from atrio.runtime.messages import Message
 
@@ -235,7 +235,8 @@ class Director:
 
     def _check(self, session: Session, log: RunLog, *, journal_lost: bool) -> None:
         self._unchecked = None
-        self._compacted = self._compacted or self._hands.compacted
+        compacted = any(isinstance(event, ContextCompacted) for event in log.events)
+        self._compacted = self._compacted or self._hands.compacted or compacted
         names = [info.name for info in session.tree()]
         if not journal_lost and names != ["session", "recorder"]:
             log.left = ", ".join(names)
