@@ -10,6 +10,7 @@ from atrio.runtime.messages import JsonObject
 from atrio.runtime.tool import Tool
 from atrio.runtime.window import WindowSettings
 from atrio.tools.permissions import PermissionMode
+from atrio.tools.sandbox import SandboxPolicy
 
 from .hooks import StopHook, ToolHook
 
@@ -45,6 +46,7 @@ class Agent:
         token_target: output tokens to be spent before a run may end by itself.
         task_budget: tokens that the API is told the whole task may take; it paces itself.
         context: when the history is compacted.
+        sandbox: whether commands are confined to the workspace; ``sandbox_network`` leaves them the network.
         collapse: older parts are summarised in the background, so that room can be made at once (costs requests).
         server_clears_results: the API itself clears old results from a long context (where it can).
         context_window: tokens, for a model whose window is not known or should not be filled.
@@ -75,6 +77,8 @@ class Agent:
     task_budget: int | None = attrs.field(default=None, validator=_AT_LEAST_1)
     max_repeats: int | None = attrs.field(default=10)
     context: WindowSettings = attrs.field(factory=WindowSettings)
+    sandbox: SandboxPolicy = SandboxPolicy.OFF
+    sandbox_network: bool = False
     collapse: bool = False
     server_clears_results: bool = False
     context_window: int | None = attrs.field(default=None, validator=_AT_LEAST_1)

@@ -17,10 +17,11 @@ from uuid import UUID
 import attrs
 import httpx
 
+from atrio.runtime.actor import FunctionActor
 from atrio.runtime.backoff import RetryPolicy
 from atrio.runtime.config import Config, prepare_home
 from atrio.runtime.context.step import ContextLimits
-from atrio.runtime.errors import ConfigError
+from atrio.runtime.errors import ConfigError, ToolRejected
 from atrio.runtime.events import Notice, RunStarted
 from atrio.runtime.journal import journal_path, results_folder
 from atrio.runtime.ledger import Ledger
@@ -31,12 +32,18 @@ from atrio.runtime.prices import Catalogue
 from atrio.runtime.records import ToolStartRecord
 from atrio.runtime.state import Limits, LoopState, derive_id
 from atrio.runtime.supervisor import ChildSpec, Restart
-from atrio.runtime.tool import FileState, Progress, Tool, ToolContext, Workspace
+from atrio.runtime.tool import AskHandler, FileState, Progress, Tool, ToolContext, Workspace
+from atrio.tools.background import BackgroundShells
+from atrio.tools.background_tools import BashOutput, KillShell
 from atrio.tools.glob import Glob
 from atrio.tools.grep import Grep
 from atrio.tools.permissions import Decision, decide_permission
 from atrio.tools.registry import Toolbox
 from atrio.tools.rules import Rules, parse_rule_list
+from atrio.tools.sandbox import Sandbox, choose_sandbox, describe
+from atrio.tools.shell import Bash
+from atrio.tools.skill import LoadSkill
+from atrio.tools.skill import Skill as SkillTool
 from atrio.tools.structured_output import StructuredOutput
 
 from .account import Account
@@ -50,6 +57,7 @@ from .context.cache_break import CacheWatch
 from .context.instructions import NestedInstructions
 from .context.prefetch import Prefetch
 from .context.project import ProjectContext
+from .context.skills import load_skill
 from .dependencies import Dependencies
 from .executor import Executor
 from .gate import gate_for
@@ -70,6 +78,9 @@ from .streamer import Streamer, StreamerSettings
 from .watchdog import IdleLimits, PulseBoard
 
 __all__ = ["Parts", "assemble"]
+
+BACKGROUND_GRACE = 10.0
+"""Seconds for background commands to end with the session, process trees and all."""
 
 _SECRETS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY")
 """Not for child processes: a tool's command has no business with the model's key."""
@@ -101,6 +112,11 @@ class Parts:
     attacher: Attacher | None
     hooks: SessionHooks | None
     prefetch: Prefetch | None
+    background: BackgroundShells | None
+    sandbox: str
+    """Whether and how commands are confined, for people."""
+    ask: AskHandler | None
+    state: dict[str, Any] = attrs.field(factory=dict)
     cache: CacheWatch = attrs.field(factory=CacheWatch)
     reopened: Reopened | None = None
     keeper: Keeper = attrs.field(init=False, eq=False)
@@ -143,6 +159,22 @@ class Parts:
             restart=Restart.TRANSIENT,
             inbox=self.recorder_inbox,
         )
+
+    def helper_specs(self) -> Sequence[ChildSpec]:
+        """Actors that live as long as the session, and whose loss it survives."""
+        specs: list[ChildSpec] = []
+        if self.prefetch is not None:
+            specs.append(self.prefetch.spec())
+        if (shells := self.background) is not None:
+            specs.append(
+                ChildSpec(
+                    "background",
+                    lambda: FunctionActor(shells.run),
+                    restart=Restart.TEMPORARY,
+                    shutdown=BACKGROUND_GRACE,
+                )
+            )
+        return specs
 
     def run_factory(
         self, run_id: str, message: UserMessage, history: History, notices: Sequence[Notice] = ()
@@ -203,6 +235,7 @@ class Parts:
             cwd=str(self.workspace.cwd),
             tools=tuple(self.toolbox.names()),
             permission_mode=self.agent.permission_mode.value,
+            sandbox=self.sandbox,
             prompt=message,
         )
         return Loop(
@@ -285,6 +318,8 @@ class Parts:
             progress=progress,
             files=self.files,
             environ=self.environ,
+            state=self.state,
+            ask=self.ask,
         )
 
 
@@ -299,6 +334,7 @@ def assemble(
     transport: httpx.AsyncBaseTransport | None,
     deps: Dependencies,
     project: ProjectContext | None,
+    ask: AskHandler | None = None,
     reopened: Reopened | None = None,
 ) -> Parts:
     """
@@ -316,11 +352,9 @@ def assemble(
         session = _session_id(session_id) if session_id is not None else deps.new_id()
         journal = journal_path(config.home, workspace.cwd, session)
     rules = _rules(agent, config)
-    # A rule that denies reading a file hides it from searches over its folder too.
-    tools = [type(each)(rules) if isinstance(each, Glob | Grep) else each for each in agent.tools]
-    if agent.output_schema is not None:
-        tools.append(StructuredOutput(agent.output_schema))
-    toolbox = Toolbox(tools)
+    sandbox = choose_sandbox(agent.sandbox, network=agent.sandbox_network)
+    background = BackgroundShells() if project is not None else None
+    toolbox = Toolbox(_equip(agent, rules, project, background, sandbox))
     catalogue = Catalogue.load()
     if agent.max_budget_usd is not None and catalogue.find(agent.model) is None:
         raise ConfigError(
@@ -380,10 +414,50 @@ def assemble(
         files=files,
         attacher=attacher,
         prefetch=prefetch,
+        background=background,
+        sandbox=describe(agent.sandbox, sandbox),
+        ask=ask,
         reopened=reopened,
         hooks=hooks,
         environ=environ,
     )
+
+
+def _equip(
+    agent: Agent,
+    rules: Rules,
+    project: ProjectContext | None,
+    background: BackgroundShells | None,
+    sandbox: Sandbox | None,
+) -> list[Tool]:
+    """The agent's tools as this session has them, and those that the session itself brings along."""
+    tools: list[Tool] = []
+    for each in agent.tools:
+        if isinstance(each, Glob | Grep):
+            # A rule that denies reading a file hides it from searches over its folder too.
+            tools.append(type(each)(rules))
+        elif type(each) is Bash:
+            tools.append(Bash(background, sandbox=sandbox))
+        else:
+            tools.append(each)
+    names = {tool.name for tool in tools}
+    if background is not None and any(isinstance(tool, Bash) for tool in tools):
+        tools += [tool for tool in (BashOutput(background), KillShell(background)) if tool.name not in names]
+    if project is not None and project.skills and SkillTool.name not in names:
+        tools.append(SkillTool(_skill_loader(project), lambda: [skill.name for skill in project.skills]))
+    if agent.output_schema is not None:
+        tools.append(StructuredOutput(agent.output_schema))
+    return tools
+
+
+def _skill_loader(project: ProjectContext) -> LoadSkill:
+    async def load(name: str, arguments: str) -> str:
+        skill = project.skill(name)
+        if skill is None:
+            raise ToolRejected(f"There is no skill {name!r}.")
+        return (await load_skill(skill, arguments)).text
+
+    return load
 
 
 def _attacher(

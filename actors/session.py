@@ -26,6 +26,7 @@ from atrio.runtime.records import Record
 from atrio.runtime.rerecord import rerecord
 from atrio.runtime.result import Result
 from atrio.runtime.supervisor import Supervisor
+from atrio.runtime.tool import AskHandler
 from atrio.runtime.tree import ActorInfo
 
 from .account import with_totals
@@ -303,6 +304,7 @@ async def open_session(
     transport: httpx.AsyncBaseTransport | None = None,
     deps: Dependencies | None = None,
     project: bool = False,
+    ask: AskHandler | None = None,
 ) -> AsyncIterator[Session]:
     """
     Open a session and close it, with everything below it, at the end of the block.
@@ -319,7 +321,9 @@ async def open_session(
         can_use_tool: asked about calls that no rule decides; without it they are denied.
         transport: takes the place of the network (tests).
         deps: what the loop needs from outside (tests, embedding programs).
-        project: read the project's instruction files, skills and memory, and tell the model of changes around it.
+        project: read the project's instruction files, skills and memory, and tell the model of changes around it; run
+            the hooks of settings files; let Bash leave commands running in the background.
+        ask: puts a question of the AskUser tool to a person.
 
     Raises:
         ConfigError: a setting is missing or wrong, or there is no such session. Nothing has been written.
@@ -345,6 +349,7 @@ async def open_session(
             cwd=folder,
             add_dirs=more,
             project=known,
+            ask=ask,
             session_id=session_id,
             config=config,
             can_use_tool=can_use_tool,
@@ -353,7 +358,7 @@ async def open_session(
             reopened=reopened,
         )
         async with single_error(), trio.open_nursery() as nursery:
-            children = [parts.recorder_spec(), *([parts.prefetch.spec()] if parts.prefetch is not None else [])]
+            children = [parts.recorder_spec(), *parts.helper_specs()]
             supervisor = Supervisor("session", children, max_restarts=0)
             await nursery.start(supervisor.run)
             session = Session(parts, supervisor)

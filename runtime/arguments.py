@@ -44,6 +44,8 @@ class Options:
     disallowed_tools: tuple[str, ...] = ()
     permission_mode: str | None = None
     max_turns: int | None = None
+    sandbox: str = "off"
+    sandbox_network: bool = False
     max_budget_usd: float | None = None
     max_seconds: float | None = None
     max_repeats: int | None = 10

@@ -127,6 +127,8 @@ class RunStarted(Event):
     tools: tuple[str, ...]
     permission_mode: str
     prompt: UserMessage
+    sandbox: str = ""
+    """Whether and how commands are confined, in one sentence."""
 
 
 @attrs.frozen(kw_only=True)

@@ -16,6 +16,8 @@ __all__ = ["BY_NAME", "FLAGS", "LATER", "PERMISSION_MODES", "Flag", "OutputForma
 
 OutputFormat: TypeAlias = Literal["text", "json", "stream-json"]
 
+SANDBOXES: Final = ("required", "auto", "off")
+
 PERMISSION_MODES: Final = ("default", "acceptEdits", "plan", "dontAsk", "bypassPermissions")
 
 
@@ -193,6 +195,8 @@ FLAGS: Final = (
         help="the same as --permission-mode bypassPermissions",
         read=_bypass,
     ),
+    _one("--sandbox", "POLICY", "confine commands: required, auto (where it works) or off", read=_choice(SANDBOXES)),
+    Flag(names=("--sandbox-network",), field="sandbox_network", help="leave confined commands the network"),
     _one("--max-turns", "N", "end after so many model requests", read=_count),
     _one("--max-budget-usd", "USD", "end before a request once the run has cost this much", read=_amount),
     _one("--max-seconds", "N", "end after this time, wherever the run stands", read=_amount),

@@ -109,6 +109,7 @@ def _agent(options: Options, config: Config) -> Agent:
     from atrio.actors.agent import Agent
     from atrio.tools.registry import default_tools, select_tools
     from atrio.tools.rules import parse_rule_list
+    from atrio.tools.sandbox import SandboxPolicy
 
     parse_rule_list((*options.allowed_tools, *options.disallowed_tools))
     return Agent(
@@ -119,6 +120,8 @@ def _agent(options: Options, config: Config) -> Agent:
             options.append_system_prompt, options.append_system_prompt_file, "--append-system-prompt-file"
         ),
         max_turns=options.max_turns,
+        sandbox=SandboxPolicy(options.sandbox),
+        sandbox_network=options.sandbox_network,
         max_budget_usd=options.max_budget_usd,
         max_seconds=options.max_seconds,
         max_repeats=options.max_repeats,

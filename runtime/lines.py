@@ -141,6 +141,7 @@ class EventLines:
             mcp_servers=[],
             model=event.model,
             permissionMode=event.permission_mode,
+            sandbox=event.sandbox,
             slash_commands=[],
             apiKeySource=self.api_key_source,
             atrio_version=self.version,

@@ -16,7 +16,7 @@ import attrs
 from .messages import DocumentBlock, ImageBlock, JsonObject, RawBlock, TextBlock
 from .question import AskHandler
 
-__all__ = ["FileState", "Progress", "Tool", "ToolContext", "ToolOutput", "Workspace"]
+__all__ = ["AskHandler", "FileState", "Progress", "Tool", "ToolContext", "ToolOutput", "Workspace"]
 
 Progress: TypeAlias = Callable[..., None]
 """``progress(text, data=None)``: report at once what is going on. Synchronous, never blocks, may be dropped."""

@@ -87,6 +87,7 @@ def test_a_run_opens_with_what_it_runs_with() -> None:
         "mcp_servers": [],
         "model": "m",
         "permissionMode": "default",
+        "sandbox": "",
         "slash_commands": [],
         "apiKeySource": "none",
         "atrio_version": "1.0",

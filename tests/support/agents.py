@@ -170,4 +170,4 @@ async def stage(
         yield Stage(opened, model, check_replay)
         # Within the block everything is still open: only what outlived its run would show.
         names = [info.name for info in opened.tree()]
-        assert names in (["session", "recorder"], ["session", "recorder", "prefetch"]), names
+        assert names in (["session", "recorder"], ["session", "recorder", "prefetch", "background"]), names
