@@ -38,7 +38,7 @@ def search_sessions(home: Path, text: str, cwd: Path | None = None) -> Iterator[
     if not wanted.strip():
         return
     # Only plain characters look the same inside JSON; for those, most lines need not be parsed.
-    plain = wanted.encode() if wanted.isascii() and wanted.isprintable() and not set(wanted) & set('"\\/') else b""
+    plain = wanted.encode() if text.isascii() and text.isprintable() and not set(text) & set('"\\/') else b""
     for path in journals(home, cwd):
         try:
             with path.open("rb") as file:

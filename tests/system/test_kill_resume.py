@@ -107,7 +107,7 @@ class Victim:
         return Counter(path.read_text().split() if path.exists() else ())
 
     def environ(self) -> dict[str, str]:
-        known = {name: os.environ[name] for name in ("PATH", "LANG", "VIRTUAL_ENV") if name in os.environ}
+        known = {name: os.environ[name] for name in ("PATH", "LANG", "VIRTUAL_ENV", "PYTHONPATH") if name in os.environ}
         home = {"HOME": str(self.folder), "ATRIO_HOME": str(self.folder / "home")}
         return {**known, **home, "ANTHROPIC_BASE_URL": self.url, "ATRIO_DURABILITY": "os"}
 
