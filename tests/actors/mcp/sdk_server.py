@@ -23,7 +23,7 @@ async def grow(ctx: Context) -> str:
         return "further"
 
     server.add_tool(further)
-    await ctx.session.send_tool_list_changed()
+    await ctx.notify_tools_changed()
     return "grown"
 
 

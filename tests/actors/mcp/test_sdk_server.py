@@ -28,7 +28,7 @@ def running(config: StdioServer | HttpServer) -> AbstractAsyncContextManager[Mcp
 
 
 async def use(servers: McpServers, ctx: ToolContext) -> None:
-    assert () == servers.notices()
+    assert () == servers.notices(), servers.notices()
     assert {"sdk": "from the sdk"} == servers.instructions()
     changed = trio.Event()
     servers.on_change(lambda: changed.set())

@@ -388,7 +388,7 @@ async def test_a_call_under_way_at_the_end_gets_an_error(
             caught.append(error)
 
     async with trio.open_nursery() as nursery, opened(server()) as servers:
-        nursery.start_soon(call, servers)
+        nursery.start_soon(call, servers)  # noqa: ASYNC111  # the call shall outlive the servers
         await trio.testing.wait_all_tasks_blocked(0.05)
     assert ["MCP server raw: it was stopped, so there is no answer"] == [str(error) for error in caught]
 
