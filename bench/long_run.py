@@ -32,6 +32,7 @@ from bench.memory import resident_kib
 
 from atrio.actors import Agent, Dependencies, open_session
 from atrio.actors.testing import Fault, RecordedRequest, ScriptedModel, Turn, text, tool
+from atrio.actors.testing.sim_world import without_threads
 from atrio.runtime.config import Config, Durability
 from atrio.runtime.messages import JsonObject, Message, TextBlock, UserMessage
 from atrio.runtime.model import ModelFailure
@@ -174,7 +175,7 @@ def perform(turns: int, hours: float, *, trace: bool) -> dict[str, Any]:
     if trace:
         tracemalloc.start()
     began, cpu = time.perf_counter(), time.process_time()
-    with tempfile.TemporaryDirectory(prefix="atrio-day-") as folder:
+    with tempfile.TemporaryDirectory(prefix="atrio-day-") as folder, without_threads():
         result = trio.run(live, day, Path(folder).resolve(), clock=clock)
     figures = {
         "turns": result.num_turns,

@@ -28,6 +28,7 @@ from .sim_faults import HARMLESS
 from .turns import Turn
 
 __all__ = ["SYSTEM", "Exchange", "Ids", "NotingModel", "Steps", "Wire", "deterministic_scheduling", "wall_clock"]
+__all__ += ["without_threads"]
 
 T = TypeVar("T")
 
@@ -42,23 +43,32 @@ def deterministic_scheduling(seed: int) -> Iterator[None]:
     """
     Trio's order of tasks depends on ``seed`` alone within the block, in this thread and every other.
 
-    What would go to a thread is done at once: a clock that jumps doesn't wait for threads. The garbage collector
-    pauses: when it runs depends on what the process did before, and finalizers act.
+    The garbage collector pauses: when it runs depends on what the process did before, and finalizers act.
     """
     run: Any = trio._core._run
-    threads: Any = trio.to_thread
-    path: Any = trio._path
-    before = run._ALLOW_DETERMINISTIC_SCHEDULING, run._r, threads.run_sync, path.run_sync
+    before = run._ALLOW_DETERMINISTIC_SCHEDULING, run._r
     collecting = gc.isenabled()
     gc.disable()
     run._ALLOW_DETERMINISTIC_SCHEDULING, run._r = True, Random(seed)
+    try:
+        yield
+    finally:
+        run._ALLOW_DETERMINISTIC_SCHEDULING, run._r = before
+        if collecting:
+            gc.enable()
+
+
+@contextmanager
+def without_threads() -> Iterator[None]:
+    """What would go to a thread is done at once within the block: a clock that jumps doesn't wait for threads."""
+    threads: Any = trio.to_thread
+    path: Any = trio._path
+    before = threads.run_sync, path.run_sync
     threads.run_sync = path.run_sync = _at_once
     try:
         yield
     finally:
-        run._ALLOW_DETERMINISTIC_SCHEDULING, run._r, threads.run_sync, path.run_sync = before
-        if collecting:
-            gc.enable()
+        threads.run_sync, path.run_sync = before
 
 
 async def _at_once(work: Callable[..., T], *args: Any, **options: object) -> T:

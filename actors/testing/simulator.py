@@ -26,7 +26,7 @@ import trio.testing
 
 from .sim_driver import Director
 from .sim_plan import Plan, draw_plan
-from .sim_world import deterministic_scheduling
+from .sim_world import deterministic_scheduling, without_threads
 
 __all__ = ["Outcome", "draw_plan", "main", "simulate"]
 
@@ -75,7 +75,7 @@ def simulate(seed: int, *, trace: bool = False, plan: Plan | None = None) -> Out
     with tempfile.TemporaryDirectory(prefix="atrio-sim-") as folder:
         director = Director(plan, Path(folder).resolve(), keep_trace=trace)
         clock = trio.testing.MockClock(autojump_threshold=0)
-        with deterministic_scheduling(plan.scheduler):
+        with deterministic_scheduling(plan.scheduler), without_threads():
             trio.run(director.perform, clock=clock, instruments=[director.steps])
         virtual = clock.current_time()
     if seed % COLLECT_EVERY == 0:

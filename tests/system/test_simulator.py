@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -86,3 +88,20 @@ def test_the_command_line_prints_a_trace() -> None:
     assert (0, "") == (done.returncode, done.stderr)
     assert "seed 3: " in done.stdout
     assert "RunStarted(" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_short_day_of_the_long_run_ends_right() -> None:
+    bench = Path(__file__).resolve().parents[2] / "bench" / "long_run.py"
+    done = subprocess.run(
+        [sys.executable, str(bench), "--turns", "150", "--hours", "0.4", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+    assert (0, "") == (done.returncode, done.stderr)
+    figures = json.loads(done.stdout)
+    assert "completed" == figures["end"]
+    assert figures["compactions"] >= 2
+    assert figures["faults"]
+    assert figures["virtual_hours"] >= 0.4
