@@ -66,6 +66,7 @@ from .hooks import StopHook
 from .http import HttpPool
 from .keeper import Keeper
 from .loop import History, Loop
+from .mcp.manager import McpServers
 from .protocol import ContextJob, LoopInput, ModelCall, RunCall
 from .providers.anthropic import AnthropicProvider
 from .recorder import Append, Recorder
@@ -77,7 +78,7 @@ from .side_call import SideCall
 from .streamer import Streamer, StreamerSettings
 from .watchdog import IdleLimits, PulseBoard
 
-__all__ = ["Parts", "assemble"]
+__all__ = ["Parts", "assemble", "tool_environment"]
 
 BACKGROUND_GRACE = 10.0
 """Seconds for background commands to end with the session, process trees and all."""
@@ -116,6 +117,8 @@ class Parts:
     sandbox: str
     """Whether and how commands are confined, for people."""
     ask: AskHandler | None
+    own_tools: Sequence[Tool]
+    servers: McpServers
     state: dict[str, Any] = attrs.field(factory=dict)
     cache: CacheWatch = attrs.field(factory=CacheWatch)
     reopened: Reopened | None = None
@@ -175,6 +178,10 @@ class Parts:
                 )
             )
         return specs
+
+    def refresh_tools(self) -> None:
+        """Between runs: take over what MCP servers offer now."""
+        self.toolbox.replace([*self.own_tools, *self.servers.tools()])
 
     def run_factory(
         self, run_id: str, message: UserMessage, history: History, notices: Sequence[Notice] = ()
@@ -236,6 +243,7 @@ class Parts:
             tools=tuple(self.toolbox.names()),
             permission_mode=self.agent.permission_mode.value,
             sandbox=self.sandbox,
+            mcp_servers=tuple((server["name"], server["status"]) for server in self.servers.status()),
             prompt=message,
         )
         return Loop(
@@ -335,6 +343,7 @@ def assemble(
     deps: Dependencies,
     project: ProjectContext | None,
     ask: AskHandler | None = None,
+    servers: McpServers,
     reopened: Reopened | None = None,
 ) -> Parts:
     """
@@ -354,7 +363,8 @@ def assemble(
     rules = _rules(agent, config)
     sandbox = choose_sandbox(agent.sandbox, network=agent.sandbox_network)
     background = BackgroundShells() if project is not None else None
-    toolbox = Toolbox(_equip(agent, rules, project, background, sandbox))
+    own = _equip(agent, rules, project, background, sandbox)
+    toolbox = Toolbox([*own, *servers.tools()])
     catalogue = Catalogue.load()
     if agent.max_budget_usd is not None and catalogue.find(agent.model) is None:
         raise ConfigError(
@@ -366,7 +376,7 @@ def assemble(
     prepare_home(config)
     files: dict[Path, FileState] = {}
     bus = Broadcaster()
-    environ = {name: value for name, value in os.environ.items() if name not in _SECRETS}
+    environ = tool_environment()
     hooks = attacher = prefetch = None
     if project is not None:
         prefetch = Prefetch(project)
@@ -417,10 +427,17 @@ def assemble(
         background=background,
         sandbox=describe(agent.sandbox, sandbox),
         ask=ask,
+        own_tools=tuple(own),
+        servers=servers,
         reopened=reopened,
         hooks=hooks,
         environ=environ,
     )
+
+
+def tool_environment() -> Mapping[str, str]:
+    """The environment of processes that tools start."""
+    return {name: value for name, value in os.environ.items() if name not in _SECRETS}
 
 
 def _equip(

@@ -16,9 +16,9 @@ import trio
 
 from atrio.runtime.context.autocompact import CompactHistory, Verdict, autocompact, is_blocked
 from atrio.runtime.context.collapse import next_range
+from atrio.runtime.context.pins import pinned_tokens
 from atrio.runtime.context.pipeline import Projection, project
 from atrio.runtime.context.plan import Collapse, ContextPlan
-from atrio.runtime.context.pins import pinned_tokens
 from atrio.runtime.context.rebuild import NewHistory, after_boundary, new_history
 from atrio.runtime.context.restore import RestoredFile
 from atrio.runtime.context.step import ContextLimits, Moment, Persist

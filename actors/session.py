@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import attrs
@@ -31,12 +31,14 @@ from atrio.runtime.tree import ActorInfo
 
 from .account import with_totals
 from .agent import Agent
-from .app import Parts, assemble
+from .app import Parts, assemble, tool_environment
 from .call import CanUseTool
 from .context.project import load_project_context
 from .context_report import window_report
 from .dependencies import Dependencies, Prepared
 from .loop import History
+from .mcp.config import ServerConfig
+from .mcp.manager import mcp_servers
 from .recorder import write_and_wait
 from .reopen import Reopened, reopen
 from .rerun import rerun_calls
@@ -60,10 +62,13 @@ class Session:
         self._parts = parts
         self._supervisor = supervisor
         self._history = History()
-        self._notices: tuple[Notice, ...] = ()
+        self._notices: tuple[Notice, ...] = tuple(
+            Notice(level="warning", source="mcp", text=text) for text in parts.servers.notices()
+        )
         self._continuation: str | None = None
         self._interrupted_prompt: UserMessage | None = None
         self._tree: RunTree | None = None
+        self._tools_revision = parts.servers.revision
         self._closed = False
         self._compacting = False
 
@@ -230,6 +235,9 @@ class Session:
         self._history = History(messages=self._history.messages, call_ids=self._history.call_ids)
         notices, self._notices = self._notices, ()
         self._continuation = self._interrupted_prompt = None
+        if self._parts.servers.revision != self._tools_revision:
+            self._tools_revision = self._parts.servers.revision
+            self._parts.refresh_tools()
         tree = RunTree(self._parts.run_factory(run_id, message, self._history, notices), self._history)
         run = Run(
             id=run_id,
@@ -275,7 +283,7 @@ class Session:
         if resumed.settle_records:
             await self._record(resumed.settle_records)
         self._history = History(messages=resumed.messages, call_ids=set(resumed.call_ids))
-        self._notices = reopened.notices()
+        self._notices += reopened.notices()
         self._continuation, self._interrupted_prompt = resumed.continuation, resumed.interrupted_prompt
 
     async def _record(self, records: Sequence[Record]) -> None:
@@ -305,6 +313,7 @@ async def open_session(
     deps: Dependencies | None = None,
     project: bool = False,
     ask: AskHandler | None = None,
+    mcp: Sequence[ServerConfig] = (),
 ) -> AsyncIterator[Session]:
     """
     Open a session and close it, with everything below it, at the end of the block.
@@ -323,6 +332,7 @@ async def open_session(
         deps: what the loop needs from outside (tests, embedding programs).
         project: read the project's instruction files, skills and memory, and tell the model of changes around it; run
             the hooks of settings files; let Bash leave commands running in the background.
+        mcp: servers whose tools the agent gets, under the session's supervision.
         ask: puts a question of the AskUser tool to a person.
 
     Raises:
@@ -337,19 +347,29 @@ async def open_session(
     known = await load_project_context(folder, more, config.home, _user_home(config)) if project else None
     if resume is None and (fork or resume_at is not None):
         raise ConfigError("fork and resume_at", "they say how to resume a session, but not which", "give resume")
-    with ExitStack() as stack:
+    async with AsyncExitStack() as stack:
         reopened: Reopened | None = None
         if resume is not None:
             reopened = await reopen(
                 resume, config=config, cwd=folder, fork=fork, at=resume_at, session_id=session_id, deps=deps
             )
             stack.callback(reopened.close)
+        servers = await stack.enter_async_context(
+            mcp_servers(
+                mcp,
+                cwd=folder,
+                environ=tool_environment(),
+                log_dir=config.home / "mcp-logs" if mcp else None,
+                roots=(folder, *more),
+            )
+        )
         parts = assemble(
             agent,
             cwd=folder,
             add_dirs=more,
             project=known,
             ask=ask,
+            servers=servers,
             session_id=session_id,
             config=config,
             can_use_tool=can_use_tool,

@@ -44,6 +44,8 @@ class Options:
     disallowed_tools: tuple[str, ...] = ()
     permission_mode: str | None = None
     max_turns: int | None = None
+    mcp_config: tuple[str, ...] = ()
+    strict_mcp_config: bool = False
     sandbox: str = "off"
     sandbox_network: bool = False
     max_budget_usd: float | None = None

@@ -129,6 +129,8 @@ class RunStarted(Event):
     prompt: UserMessage
     sandbox: str = ""
     """Whether and how commands are confined, in one sentence."""
+    mcp_servers: tuple[tuple[str, str], ...] = ()
+    """Name and status of each."""
 
 
 @attrs.frozen(kw_only=True)

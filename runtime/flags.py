@@ -46,6 +46,10 @@ def _text(_flag: str, words: Sequence[str]) -> str:
     return mend(words[0])
 
 
+def _texts(_flag: str, words: Sequence[str]) -> tuple[str, ...]:
+    return tuple(mend(word) for word in words)
+
+
 def _path(flag: str, words: Sequence[str]) -> str:
     if not words[0] or "\0" in words[0]:
         raise ConfigError(flag, f"{words[0]!r} is no path", "name a file or folder")
@@ -195,6 +199,16 @@ FLAGS: Final = (
         help="the same as --permission-mode bypassPermissions",
         read=_bypass,
     ),
+    Flag(
+        names=("--mcp-config",),
+        field="mcp_config",
+        help="MCP servers: files like .mcp.json, or JSON",
+        takes="several",
+        word="FILE...",
+        read=_texts,
+        adds=True,
+    ),
+    Flag(names=("--strict-mcp-config",), field="strict_mcp_config", help="no other MCP servers (there are none)"),
     _one("--sandbox", "POLICY", "confine commands: required, auto (where it works) or off", read=_choice(SANDBOXES)),
     Flag(names=("--sandbox-network",), field="sandbox_network", help="leave confined commands the network"),
     _one("--max-turns", "N", "end after so many model requests", read=_count),
@@ -249,8 +263,7 @@ FLAGS: Final = (
 
 LATER: Final = frozenset(
     (
-        *("--mcp-config",),
-        *("--strict-mcp-config", "--agents", "--agent", "--effort", "--betas"),
+        *("--agents", "--agent", "--effort", "--betas"),
         *("--permission-prompt-tool", "--include-hook-events", "--thinking", "--max-thinking-tokens", "--plugin-dir"),
         *("--replay-user-messages", "--forward-subagent-text", "--append-subagent-system-prompt", "--bare"),
         *("--debug", "-d", "--debug-file", "--prompt-suggestions", "--no-session-persistence"),

@@ -138,6 +138,7 @@ class _Runner:
                 resume_at=job.options.resume_at,
                 config=job.config,
                 project=job.project,
+                mcp=job.mcp,
             ) as session,
             session.resume() if self._prompt is None else session.submit(self._prompt) as run,
         ):

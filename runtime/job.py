@@ -27,6 +27,7 @@ from .store import find_session, latest_session
 
 if TYPE_CHECKING:
     from atrio.actors.agent import Agent
+    from atrio.actors.mcp.config import ServerConfig
     from atrio.tools.permissions import PermissionMode
 
 __all__ = ["DEFAULT_MODEL", "Job", "atrio_version", "prepare_job"]
@@ -51,6 +52,7 @@ class Job:
     session_id: str | None = None
     resume: Path | None = None
     project: bool = True
+    mcp: tuple[ServerConfig, ...] = ()
     version: str = "unknown"
     live: bool = False
     plain: bool = False
@@ -99,6 +101,7 @@ def prepare_job(options: Options, environ: Mapping[str, str]) -> Job:
         resume=_resumed_journal(options, config, cwd),
         # Without settings files of the project and the user there are no instructions of theirs either.
         project=options.setting_sources != (),
+        mcp=_mcp(options, config, cwd),
         version=atrio_version(),
         live=text and terminal,
         plain=options.verbose and options.output_format != "stream-json" and not (text and terminal),
@@ -133,6 +136,17 @@ def _agent(options: Options, config: Config) -> Agent:
         allowed_tools=options.allowed_tools,
         disallowed_tools=options.disallowed_tools,
     )
+
+
+def _mcp(options: Options, config: Config, cwd: Path) -> tuple[ServerConfig, ...]:
+    if not options.mcp_config:
+        return ()
+    from atrio.actors.mcp.config import load_mcp_options
+
+    servers = load_mcp_options(options.mcp_config, config.environ, cwd)
+    if servers.problems:
+        raise servers.problems[0]
+    return servers.configs
 
 
 def _schema(text: str) -> JsonObject:

@@ -138,7 +138,7 @@ class EventLines:
             subtype="init",
             cwd=event.cwd,
             tools=list(event.tools),
-            mcp_servers=[],
+            mcp_servers=[{"name": name, "status": status} for name, status in event.mcp_servers],
             model=event.model,
             permissionMode=event.permission_mode,
             sandbox=event.sandbox,

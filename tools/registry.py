@@ -33,23 +33,29 @@ def require_name(name: str, where: str) -> str:
 
 class Toolbox:
     """
-    The tools of an agent, in the order given. It never changes, so requests built from it can hit the prompt cache.
+    The tools of an agent, in the order given. They stay the same during a run, so that its requests can hit the
+    prompt cache; `replace` is for the time between runs.
 
     Raises `ConfigError` for a name that the API doesn't take or that two tools share.
     """
 
     def __init__(self, tools: Iterable[Tool]) -> None:
-        self._tools = tuple(tools)
-        self._by_name: dict[str, Tool] = {}
-        for tool in self._tools:
+        self.replace(tools)
+
+    def replace(self, tools: Iterable[Tool]) -> None:
+        """Other tools from now on. Raises `ConfigError`; then nothing has changed."""
+        listed = tuple(tools)
+        by_name: dict[str, Tool] = {}
+        for tool in listed:
             for name in (tool.name, *tool.aliases):
                 require_name(name, f"tool {type(tool).__name__}")
-                if name in self._by_name:
+                if name in by_name:
                     raise ConfigError(
                         f"tool {name}", "two tools have this name or alias", "rename one, or leave it out"
                     )
-                self._by_name[name] = tool
-        self._definitions = tuple(tool.definition() for tool in self._tools)
+                by_name[name] = tool
+        self._tools, self._by_name = listed, by_name
+        self._definitions = tuple(tool.definition() for tool in listed)
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self._tools)
