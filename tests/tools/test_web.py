@@ -86,7 +86,7 @@ async def site(tls: ssl.SSLContext | None = None, /, **pages: bytes) -> AsyncIte
                 pass  # the client has seen enough
             await trio.aclose_forcefully(plain)
 
-        nursery.start_soon(trio.serve_listeners, serve, [listener])
+        await nursery.start(trio.serve_listeners, serve, [listener])
         yield it
         nursery.cancel_scope.cancel()
 
