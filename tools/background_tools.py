@@ -20,7 +20,7 @@ from .grep_pattern import compile_pattern
 from .grep_search import search_files
 from .schema import Field, json_schema, structure
 
-__all__ = ["BashOutput", "BashOutputInput", "KillShell", "KillShellInput", "describe_shell"]
+__all__ = ["BashOutput", "BashOutputInput", "KillShell", "KillShellInput", "describe_shell", "fresh_text"]
 
 MAX_MATCHES: Final = 1_000
 
@@ -85,7 +85,7 @@ class BashOutput(Tool):
         if fresh.empty:
             text = "[No new output.]"
         elif input.filter is None:
-            text = _text(fresh, shell)
+            text = fresh_text(fresh, shell)
         else:
             text = await _filtered(fresh, shell, input.filter)
         details: JsonObject = {"shellId": shell.id, "status": shell.status, "outputFile": str(shell.output.path)}
@@ -145,7 +145,8 @@ def _short(command: str) -> str:
     return line if len(line) <= 100 else f"{line[:97]}..."
 
 
-def _text(fresh: Fresh, shell: BackgroundShell) -> str:
+def fresh_text(fresh: Fresh, shell: BackgroundShell) -> str:
+    """What is new, and where the part is that is not kept in memory."""
     if not fresh.left_out:
         return fresh.head + fresh.tail
     newline = "" if fresh.head.endswith("\n") else "\n"

@@ -18,7 +18,7 @@ from atrio.runtime.preview import result_file_name
 from atrio.runtime.tool import Tool, ToolContext, ToolOutput
 
 from .background import BackgroundShell, BackgroundShells
-from .background_tools import describe_shell
+from .background_tools import describe_shell, fresh_text
 from .output import OutputCollector
 from .process import Ended, run_command
 from .sandbox import Sandbox
@@ -190,8 +190,7 @@ async def _start_in_background(
 
 
 def _ended_at_once(shell: BackgroundShell, details: JsonObject) -> ToolOutput:
-    fresh = shell.output.take()
-    text = f"{describe_shell(shell)}\n{fresh.head}{fresh.tail}".rstrip("\n")
+    text = f"{describe_shell(shell)}\n{fresh_text(shell.output.take(), shell)}".rstrip("\n")
     return ToolOutput(text, is_error=shell.status != "completed", details=details)
 
 

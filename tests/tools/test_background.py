@@ -17,7 +17,7 @@ from atrio.runtime.errors import InvalidToolInput, ToolError, ToolRejected
 from atrio.runtime.tool import Tool, ToolContext, ToolOutput, Workspace
 from atrio.tools.background import BackgroundShells, background_shells
 from atrio.tools.background_output import BackgroundOutput, Fresh
-from atrio.tools.background_tools import BashOutput, KillShell, describe_shell
+from atrio.tools.background_tools import BashOutput, KillShell, describe_shell, fresh_text
 from atrio.tools.reaper import TOKEN_VARIABLE
 from atrio.tools.shell import Bash
 
@@ -134,6 +134,17 @@ async def test_a_command_that_fails_at_once_is_told_by_the_call_itself(ctx: Tool
         assert output.is_error
         assert str(output.content).endswith("with exit code 7.\noops")
         assert "failed" == output.details["status"]
+
+
+async def test_a_flood_that_ends_at_once_is_cut_and_whole_in_a_file(ctx: ToolContext) -> None:
+    async with desk(ctx) as it:
+        await it.start("head -c 100000 /dev/zero | tr '\\0' x")
+        (shell,) = it.shells.all()
+        with trio.fail_after(5):
+            await shell.ended.wait()
+        assert 100_000 == (ctx.results_dir / "output-call_1.txt").stat().st_size
+        told = fresh_text(Fresh(head="a", left_out=5, tail="b"), shell)
+        assert f"a\n[... 5 characters left out; full output in {shell.output.path}]\nb" == told
 
 
 async def test_a_command_that_can_not_be_started_is_told(ctx: ToolContext, tmp_path: Path) -> None:
