@@ -381,14 +381,15 @@ async def test_a_call_under_way_at_the_end_gets_an_error(
 ) -> None:
     caught: list[McpFailed] = []
 
-    async def call(servers: McpServers) -> None:
+    async def call(hanging: Tool) -> None:
         try:
-            await tool(servers, "hang").run({"file": str(tmp_path / "mark")}, ctx)
+            await hanging.run({"file": str(tmp_path / "mark")}, ctx)
         except McpFailed as error:
             caught.append(error)
 
     async with trio.open_nursery() as nursery, opened(server()) as servers:
-        nursery.start_soon(call, servers)  # noqa: ASYNC111  # the call shall outlive the servers
+        hanging = tool(servers, "hang")  # its call outlives the servers
+        nursery.start_soon(call, hanging)
         await trio.testing.wait_all_tasks_blocked(0.05)
     assert ["MCP server raw: it was stopped, so there is no answer"] == [str(error) for error in caught]
 
