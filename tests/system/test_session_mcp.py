@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import trio
 from tests.support.agents import stage
 
 from atrio.actors.mcp.config import StdioServer
@@ -36,9 +37,13 @@ async def test_its_tools_are_called_and_change_between_runs(tmp_path: Path) -> N
     options = {"mcp": [server()]}
     async with stage(tmp_path, model, session=options, allowed_tools=["mcp__sums"]) as on:
         pids = on.session._parts.servers.pids()
+        changed = trio.Event()
+        on.session._parts.servers.on_change(changed.set)
         assert (await on.run()).is_success
         assert [("t1", "5", False), ("t2", "grown", False)] == on.results()
         assert (("sums", "connected"),) == on.of(RunStarted)[0].mcp_servers
+        with trio.fail_after(10):
+            await changed.wait()
         assert (await on.run("again")).is_success
         assert [("t3", "further", False)] == on.results()
     with pytest.raises(ProcessLookupError):
