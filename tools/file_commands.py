@@ -59,7 +59,8 @@ def edited_paths(part: str, cwd: Path) -> tuple[Path, ...] | None:
     """
     All paths that this simple command reads and writes, if it surely does nothing but edit files in ordinary ways.
 
-    None if that isn't sure. The text is one of `simple_commands`; a redirection is a command of its own.
+    None if that isn't sure. The text is one of `simple_commands`; a redirection is a command of its own. The paths
+    keep their ``..``, as the kernel follows links before it goes up.
     """
     simple = _simple(part)
     if simple is None or not all(word.fixed for word in simple.words):
@@ -74,7 +75,7 @@ def edited_paths(part: str, cwd: Path) -> tuple[Path, ...] | None:
         return _sed_edits(options, operands, cwd)
     if not operands or not all(re.fullmatch(FLAGS[name], option) for option in options):
         return None
-    paths = [locate(operand, cwd) for operand in operands]
+    paths = [cwd / operand for operand in operands]
     if name in ("mv", "cp"):
         if len(paths) < 2:
             return None
@@ -97,7 +98,7 @@ def _redirected(simple: SimpleCommand, cwd: Path) -> tuple[Path, ...] | None:
     targets = [redirect.target for redirect in simple.redirects if redirect.writes]
     if len(targets) != len(simple.redirects) or not all(target.fixed and target.text for target in targets):
         return None
-    return tuple(locate(target.text, cwd) for target in targets)
+    return tuple(cwd / target.text for target in targets)
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
@@ -115,7 +116,7 @@ def _sed_edits(options: list[str], operands: list[str], cwd: Path) -> tuple[Path
         return None
     if len(operands) < 2 or not SED_SCRIPT.fullmatch(operands[0]):
         return None
-    return tuple(locate(operand, cwd) for operand in operands[1:])
+    return tuple(cwd / operand for operand in operands[1:])
 
 
 # --- perhaps touched ------------------------------------------------------------------------------
@@ -197,7 +198,7 @@ def _located(texts: list[str], cwd: Path) -> Iterator[Path]:
         plain = re.sub(r"^\$(?:PWD\b|\{PWD\})", lambda found: str(cwd), plain)
         if not plain or "\0" in plain:
             continue
-        yield locate(plain, cwd)
+        yield from (locate(plain, cwd), cwd / plain)
         if glob.has_magic(plain):
             found = glob.iglob(str(locate(plain.replace("**", "*"), cwd)))
             yield from map(Path, itertools.islice(found, MATCHES))

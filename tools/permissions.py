@@ -230,9 +230,9 @@ def _real(call: _Call) -> list[Path]:
 
 
 def _readable(ctx: ToolContext) -> tuple[Path, ...]:
-    """The workspace, and where long results are kept, so that they can be read back."""
-    results = real_path(ctx.results_dir)
-    return (*ctx.workspace.roots, *((results,) if results is not None else ()))
+    """The workspace, and where long results and a sandbox's temporary files are kept, so that they can be read back."""
+    kept = map(real_path, (ctx.results_dir, ctx.results_dir.parent / "tmp"))
+    return (*ctx.workspace.roots, *(path for path in kept if path is not None))
 
 
 def _only_edits(rules: Iterable[Rule], call: _Call) -> bool:

@@ -80,13 +80,16 @@ def _targets(tokens: list[str]) -> Iterator[str]:
 
 
 def _places(arguments: list[str]) -> Iterator[str]:
-    """Where ``find`` looks; a test on names makes it a search for something smaller."""
-    if any(re.fullmatch(r"-i?(?:name|path|regex|wholename)|-newer\w*|-[acm](?:time|min)|-size", a) for a in arguments):
+    """What is in the folders where ``find`` looks; a test on names makes it a search for something smaller."""
+    if any(
+        re.fullmatch(r"-i?(?:name|path|regex|wholename)|-newer\w*|-[acm](?:time|min)|-size|-empty", a)
+        for a in arguments
+    ):
         return
     for argument in arguments:
         if argument.startswith(("-", "(", "!")):
             return
-        yield argument
+        yield f"{argument}/*"
 
 
 def _importance(target: str, cwd: Path, home: Path, roots: tuple[Path, ...]) -> str | None:

@@ -31,6 +31,9 @@ WRAPPERS: Final = frozenset(
 WRAPPED_TOKENS: Final = 64
 """How many words behind a wrapper are tried as the beginning of the wrapped command."""
 
+BLANKS: Final = " \t\n"
+"""What bash takes for blanks around a command: the many others of Unicode belong to its words."""
+
 ASSIGNMENT: Final = re.compile(r"\w+\+?=.*", re.DOTALL)
 
 
@@ -107,7 +110,7 @@ def allows_command(patterns: Sequence[str], command: str, *, also: Callable[[str
     begins at a word. A substitution, and a redirection into a file (``> notes.txt``), is a command of its own.
     ``also`` says of simple commands whether they may run without any pattern.
     """
-    command = command.strip()
+    command = command.strip(BLANKS)
     if any(pattern in ("*", ":*", command) for pattern in patterns):
         return True
     simple = _simple_commands(command)
@@ -139,12 +142,12 @@ def _allows(pattern: str, part: str) -> bool:
     if part in (pattern, prefix):
         return True
     if prefix is not None:
-        return part.startswith(prefix) and part[len(prefix)].isspace()
+        return part.startswith(f"{prefix} ")
     if "*" not in pattern:
         return False
     if pattern.endswith("*") and re.search(r"\w\*+$", pattern):  # "git status*" is not about "git statusfoo"
         body = pattern.rstrip("*")
-        regex = re.compile(_glob(body).pattern + r"(?:\s.*)?", re.DOTALL)
+        regex = re.compile(_glob(body).pattern + r"(?: .*)?", re.DOTALL)
         return regex.fullmatch(part) is not None
     return _glob(pattern).fullmatch(part) is not None
 

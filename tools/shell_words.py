@@ -250,6 +250,8 @@ class _Reader:
                     parts.append(char)
         if self._peek() == "(":
             raise NotUnderstood("a function, an array or a pattern")
+        if self._starts("<(") or self._starts(">("):
+            raise NotUnderstood("a process substitution that is part of a word")
         raw = self.text[start : self.position]
         return Word(raw=raw, text="".join(parts), expands=expands, globs=globs and raw != "[")
 

@@ -209,6 +209,7 @@ def test_reading_outside_of_the_workspace_is_asked_for(ctx: ToolContext, path: s
 def test_reading_added_folders_and_kept_results_is_allowed(ctx: ToolContext) -> None:
     assert ALLOW == decide(ctx, READ, "../add/x")
     assert ALLOW == decide(ctx, READ, str(ctx.results_dir / "call.txt"))
+    assert ALLOW == decide(ctx, READ, str(ctx.results_dir.parent / "tmp" / "x"))
 
 
 def test_a_path_with_a_nul_is_denied(ctx: ToolContext) -> None:
