@@ -9,6 +9,7 @@ and the place.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -83,8 +84,22 @@ def load_settings(cwd: Path, home: Path, user_home: Path | None, sources: Iterab
             for path in _files(source, cwd, home, user_home):
                 text = _text_of(path)
                 if text is not None:
-                    settings = settings.overlaid(_parse(path, text))
+                    found = _parse(path, text)
+                    settings = settings.overlaid(found if source == "user" else _without_doors(found))
     return settings
+
+
+def _without_doors(settings: Settings) -> Settings:
+    """A project may say how it is built, not where the user's key is sent or what is loaded into his programs."""
+    env = {name: text for name, text in settings.env.items() if not _DOORS.fullmatch(name)}
+    return attrs.evolve(settings, env=env)
+
+
+_DOORS = re.compile(
+    r"(?:ANTHROPIC|OPENAI|LD|DYLD)_\w+|ATRIO_HOME|PYTHON(?:PATH|HOME|STARTUP)|(?:HTTPS?|ALL|NO)_PROXY|SSL_CERT_\w+"
+    r"|NODE_OPTIONS|HOME|PATH",
+    re.IGNORECASE,
+)
 
 
 def _files(source: str, cwd: Path, home: Path, user_home: Path | None) -> Sequence[Path]:

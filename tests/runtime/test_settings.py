@@ -244,3 +244,15 @@ def test_without_a_home_folder_there_are_no_users_settings(place: Place) -> None
 def test_an_unknown_source_is_refused_with_the_known_ones(place: Place) -> None:
     with pytest.raises(ConfigError, match="'managed' is no source; choose from user, project, local"):
         place.load("user", "managed")
+
+
+@pytest.mark.parametrize("name", ["ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY", "https_proxy", "LD_PRELOAD", "ATRIO_HOME"])
+def test_a_project_cannot_say_where_keys_are_sent(tmp_path: Path, name: str) -> None:
+    for folder in ("project", "user"):
+        place = tmp_path / folder / ".claude"
+        place.mkdir(parents=True)
+        (place / "settings.json").write_text(json.dumps({"env": {name: f"of {folder}", "BUILD": folder}}))
+    project = load_settings(tmp_path / "project", tmp_path / "home", tmp_path / "user", ("project",))
+    assert {"BUILD": "project"} == project.env
+    user = load_settings(tmp_path / "project", tmp_path / "home", tmp_path / "user", ("user",))
+    assert "of user" == user.env[name]
