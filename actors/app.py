@@ -45,6 +45,7 @@ from atrio.tools.shell import Bash
 from atrio.tools.skill import LoadSkill
 from atrio.tools.skill import Skill as SkillTool
 from atrio.tools.structured_output import StructuredOutput
+from atrio.tools.todo import todos_of
 
 from .account import Account
 from .agent import Agent
@@ -53,6 +54,7 @@ from .broadcaster import Broadcaster
 from .call import CallPipeline, CanUseTool
 from .compactor import Compactor
 from .context.attaching import Attachments
+from .context.attachments import TaskLine
 from .context.cache_break import CacheWatch
 from .context.instructions import NestedInstructions
 from .context.prefetch import Prefetch
@@ -119,7 +121,8 @@ class Parts:
     ask: AskHandler | None
     own_tools: Sequence[Tool]
     servers: McpServers
-    state: dict[str, Any] = attrs.field(factory=dict)
+    state: dict[str, Any]
+    project: ProjectContext | None
     cache: CacheWatch = attrs.field(factory=CacheWatch)
     reopened: Reopened | None = None
     keeper: Keeper = attrs.field(init=False, eq=False)
@@ -137,6 +140,7 @@ class Parts:
             attacher=self.attacher,
             hooks=self.hooks,
             prefetch=self.prefetch,
+            project=self.project,
         )
 
     @property
@@ -375,12 +379,13 @@ def assemble(
     provider = AnthropicProvider.from_config(config, needs_key=transport is None)
     prepare_home(config)
     files: dict[Path, FileState] = {}
+    state: dict[str, Any] = {}
     bus = Broadcaster()
     environ = tool_environment()
     hooks = attacher = prefetch = None
     if project is not None:
         prefetch = Prefetch(project)
-        attacher = _attacher(agent, project, workspace, toolbox, files, deps, prefetch)
+        attacher = _attacher(agent, project, workspace, toolbox, files, deps, prefetch, state, background)
         hooks = SessionHooks.from_settings(
             config.settings,
             session=HookSession(
@@ -429,6 +434,8 @@ def assemble(
         ask=ask,
         own_tools=tuple(own),
         servers=servers,
+        state=state,
+        project=project,
         reopened=reopened,
         hooks=hooks,
         environ=environ,
@@ -485,6 +492,8 @@ def _attacher(
     files: Mapping[Path, FileState],
     deps: Dependencies,
     prefetch: Prefetch,
+    state: Mapping[str, Any],
+    background: BackgroundShells | None,
 ) -> Attacher:
     nested = NestedInstructions(start=project.instructions, cwd=workspace.cwd, add_dirs=workspace.add_dirs)
     tools, mode = tuple(toolbox.names()), agent.permission_mode.value
@@ -495,6 +504,8 @@ def _attacher(
         today=lambda: deps.now().date(),
         tools=tools,
         mode=mode,
+        tasks=lambda: [TaskLine(todo.content, todo.status) for todo in todos_of(state)],
+        background=background,
     )
 
 

@@ -10,8 +10,11 @@ import attrs
 
 from atrio.runtime.messages import AssistantMessage, Message, UserMessage
 from atrio.runtime.tool import FileState
+from atrio.tools.background import BackgroundShells
+from atrio.tools.background_tools import describe_shell
 
 from .context.attaching import Attached, Attachments, TurnFacts
+from .context.attachments import TaskLine
 
 __all__ = ["Attacher"]
 
@@ -26,6 +29,9 @@ class Attacher:
     today: Callable[[], date]
     tools: Sequence[str]
     mode: str
+    tasks: Callable[[], Sequence[TaskLine]] = tuple
+    background: BackgroundShells | None = None
+    _ended: set[str] = attrs.field(factory=set)
 
     async def look(self, messages: Sequence[Message]) -> Attached:
         """What there is to tell behind these messages. Cancelled: it is told the next time."""
@@ -37,8 +43,18 @@ class Attacher:
                 tools=self.tools,
                 today=self.today(),
                 mode=self.mode,
+                tasks=self.tasks(),
+                news=self._news(),
             )
         )
+
+    def _news(self) -> Sequence[str]:
+        """Commands in the background that have ended by themselves since the last time."""
+        if self.background is None:
+            return ()
+        ended = [each for each in self.background.all() if not each.running and each.id not in self._ended]
+        self._ended.update(each.id for each in ended)
+        return [f"{describe_shell(each)} Read what it printed with BashOutput." for each in ended if not each.killed]
 
     def forget(self) -> None:
         """The history was compacted: what it had been told may be told again."""

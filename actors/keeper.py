@@ -20,7 +20,7 @@ from atrio.runtime.context.pins import pinned_tokens
 from atrio.runtime.context.pipeline import Projection, project
 from atrio.runtime.context.plan import Collapse, ContextPlan
 from atrio.runtime.context.rebuild import NewHistory, after_boundary, new_history
-from atrio.runtime.context.restore import RestoredFile
+from atrio.runtime.context.restore import RestoredFile, RestoredSkill
 from atrio.runtime.context.step import ContextLimits, Moment, Persist
 from atrio.runtime.context.summary import (
     MAX_SHORTENINGS,
@@ -32,7 +32,7 @@ from atrio.runtime.context.summary import (
     strip_media,
     summary_request,
 )
-from atrio.runtime.errors import ContextExhausted
+from atrio.runtime.errors import ContextExhausted, ToolRejected
 from atrio.runtime.history import wire_messages
 from atrio.runtime.messages import (
     AssistantMessage,
@@ -54,6 +54,8 @@ from atrio.tools.files import in_thread
 from .agent import Agent
 from .attach import Attacher
 from .context.prefetch import Prefetch
+from .context.project import ProjectContext
+from .context.skills import load_skill
 from .dependencies import Dependencies, Prepared
 from .protocol import MakeRoom, PrepareContext
 from .requests import RequestBuilder
@@ -103,6 +105,7 @@ class Keeper:
     attacher: Attacher | None = None
     hooks: SessionHooks | None = None
     prefetch: Prefetch | None = None
+    project: ProjectContext | None = None
     plan: ContextPlan = attrs.field(factory=ContextPlan)
     compactions: CompactHistory = attrs.field(factory=CompactHistory)
     calibration: Calibration = attrs.field(factory=Calibration)
@@ -367,6 +370,7 @@ class Keeper:
             fixed_tokens=self.requests.overhead,
             ratio=self.calibration.ratio(model),
             files=await self._recent_files(),
+            skills=await self._used_skills(history),
         )
         if isinstance(made, SummaryRejected):
             return made.message
@@ -423,6 +427,30 @@ class Keeper:
     async def _recent_files(self) -> list[RestoredFile]:
         newest = list(reversed(self.files))[:10]
         return await in_thread(_read_again, newest) if newest else []
+
+    async def _used_skills(self, messages: Sequence[Message]) -> list[RestoredSkill]:
+        """The skills that were loaded, newest first, as they are now."""
+        if self.project is None:
+            return []
+        names = [
+            str(call.input.get("name") or call.input.get("skill") or "")
+            for message in reversed(messages)
+            if isinstance(message, AssistantMessage)
+            for call in reversed(message.tool_uses)
+            if call.name == "Skill"
+        ]
+        found: list[RestoredSkill] = []
+        for name in dict.fromkeys(names):
+            skill = self.project.skill(name)
+            if skill is None:
+                continue
+            try:
+                loaded = await load_skill(skill)
+            except ToolRejected:
+                # Gone since: there is nothing to restore.
+                continue
+            found.append(RestoredSkill(name=skill.name, text=loaded.text))
+        return found
 
     # --- collapsing, in the background --------------------------------------------------------------
 

@@ -89,9 +89,10 @@ def bare(message: Any) -> Any:
         Turn(thinking("only thinking")),
         Turn(text("cut"), stop_reason="max_tokens"),
         Turn(text("I won't."), stop_reason="refusal"),
+        Turn(text("<summary>" + "far too much to say " * 20_000 + "</summary>", chunk=100_000)),
         Turn(tool("Probe", {"name": "instead"})),
     ],
-    ids=["empty", "thinking", "cut", "refused", "tool"],
+    ids=["empty", "thinking", "cut", "refused", "long", "tool"],
 )
 async def test_a_summary_that_is_none_costs_a_try_and_is_told(
     tmp_path: Path, autojump_clock: MockClock, summary: Turn
