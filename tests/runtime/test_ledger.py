@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -175,3 +176,27 @@ def test_an_alias_is_its_model() -> None:
 )
 def test_what_is_not_in_the_catalogue_is_unknown(name: str) -> None:
     assert Catalogue.load().find(name) is None
+
+
+# --- over a compaction ----------------------------------------------------------------------------
+
+
+def test_totals_are_carried_over_and_added_to() -> None:
+    before, after = ledger(), ledger()
+    before.record("a", "m", usage(output_tokens=MILLION))
+    before.record("b", "unknown", usage(output_tokens=1))
+    after.carry(orjson.loads(orjson.dumps(before.totals())))
+
+    assert (before.usage, before.by_model, before.cost_usd) == (after.usage, after.by_model, after.cost_usd)
+    after.record("c", "m", usage(output_tokens=1))
+    after.record("c", "m", usage(output_tokens=2))
+    assert (MILLION + 2, 2) == (after.by_model["m"].usage.output_tokens, after.by_model["m"].requests)
+
+
+@pytest.mark.parametrize("totals", [{}, {"m": None}, {"m": {"usage": 1, "costUSD": "x", "requests": None}}])
+def test_totals_that_make_no_sense_are_no_cost_that_is_known(totals: dict[str, Any]) -> None:
+    book = ledger()
+    book.carry(totals)
+
+    assert Usage() == book.usage
+    assert [None] * isinstance(totals.get("m"), dict) == [entry.cost_usd for entry in book.by_model.values()]

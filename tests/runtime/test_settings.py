@@ -236,6 +236,13 @@ def test_hooks_of_a_project_are_read_only_where_its_settings_are(place: Place) -
     assert {"Stop": (1,)} == place.load("user", "project").hooks
 
 
+def test_how_long_sessions_are_kept_is_a_number_of_days(tmp_path: Path) -> None:
+    assert 7 == read_settings(file(tmp_path, '{"cleanupPeriodDays": 7}')).cleanup_period_days
+    for wrong in ("0", "-1", "true", '"30"', "1.5", "99999999"):
+        with pytest.raises(ConfigError, match="cleanupPeriodDays must be a whole number of days"):
+            read_settings(file(tmp_path, f'{{"cleanupPeriodDays": {wrong}}}'))
+
+
 def test_without_a_home_folder_there_are_no_users_settings(place: Place) -> None:
     place.write(place.home / "settings.json", model="m")
     assert Settings(model="m") == load_settings(place.cwd, place.home, None)
