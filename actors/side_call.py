@@ -89,7 +89,8 @@ class SideCall:
                 )
                 if failure.kind in LIMITED:
                     wait = failure.retry_after if failure.retry_after is not None else (retry.delay if retry else 0.0)
-                    admission.limited(wait)
+                    # As in the streamer: the gate is no more patient than we are.
+                    admission.limited(min(wait, self.retry.patience))
             if retry is None or not retry.streaming:
                 return failure
             attempts = attempts.after(failure, retry)

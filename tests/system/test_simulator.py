@@ -14,9 +14,9 @@ import pytest
 from atrio.actors.testing.simulator import Outcome, draw_plan, simulate
 from atrio.runtime.result import TerminalReason
 
-CHUNK = 25
-QUICK = 300
-SAME = 15
+CHUNK = 20
+QUICK = 200
+SAME = 10
 SOAK = 2_400
 LIMIT = 280.0
 

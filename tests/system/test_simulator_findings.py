@@ -182,6 +182,16 @@ async def test_after_a_wait_that_is_too_long_the_next_submission_does_not_wait_t
         assert 300.0 == trio.current_time()
 
 
+async def test_a_summary_that_was_limited_does_not_close_the_gate_for_a_day(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    model = ScriptedModel([DONE], faults={1: TOO_LONG, 2: Fault.status(429, retry_after=86_400)})
+    async with stage(tmp_path, model) as on:
+        assert TerminalReason.PROMPT_TOO_LONG is (await on.run()).terminal_reason
+        assert (await on.run("again")).is_success
+        assert 300.0 == trio.current_time()
+
+
 def test_a_ledger_of_any_length_keeps_the_latest_responses_and_the_sums() -> None:
     """It kept every response of a run, and each of them twice."""
     ledger = Ledger(Catalogue.load())
