@@ -57,6 +57,13 @@ DEVICES: Final = (Path("/dev/null"), Path("/dev/zero"), Path("/dev/full"))
 DOORS: Final = frozenset({"SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS", "XAUTHORITY"})
 """Variables that hold no secret, but lead to somebody who uses one for whoever asks."""
 
+_PYTHON: Final = os.path.realpath(sys.executable)
+_SHIM: Final = Path(sandbox_shim.__file__).read_text(encoding="utf-8")
+"""
+Taken before any command runs, and the interpreter not by way of a virtual environment: with that in the workspace, a
+command in the sandbox could rewrite both, and the next one would begin with them, unconfined.
+"""
+
 SIGNALS_SINCE: Final = 6
 """The version of Landlock that confines signals."""
 
@@ -136,7 +143,7 @@ class Sandbox:
                 extra=extra,
                 tmp=tmp,
                 cwd=workspace.cwd,
-                needed=[Path(sys.base_prefix), Path(sys.prefix), Path(sandbox_shim.__file__)],
+                needed=[Path(sys.base_prefix), Path(_PYTHON).parent],
                 network=self.network,
             )
             plan = {"limits": limits, "writable": None, "network": True, "filter": ""}
@@ -147,7 +154,7 @@ class Sandbox:
             paths = [str(path) for path in (*workspace.roots, *others, *DEVICES)]
             plan = {"limits": limits, "writable": paths, "network": self.network, "filter": program.hex()}
             front = []
-        shim = [sys.executable, "-I", "-S", sandbox_shim.__file__, orjson.dumps(plan).decode()]
+        shim = [_PYTHON, "-I", "-S", "-c", _SHIM, orjson.dumps(plan).decode()]
         return [*front, *shim, *argv]
 
     def environment(self, env: Mapping[str, str], tmp: Path) -> dict[str, str]:

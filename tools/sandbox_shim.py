@@ -1,6 +1,6 @@
 """
-Confines its own process for good, then turns into the command. Runs as a script of its own, on the standard library
-alone: ``python -I -S sandbox_shim.py PLAN COMMAND...``, where PLAN is the JSON of a `Plan`.
+Confines its own process for good, then turns into the command. Its text runs by itself, on the standard library
+alone: ``python -I -S -c TEXT PLAN COMMAND...``, where PLAN is the JSON of a `Plan`.
 
 If any step fails, the command isn't run: it says why on stderr and exits with `NOT_CONFINED`.
 """

@@ -39,6 +39,7 @@ from atrio.tools.shell import Bash
 
 KINDS: Final = [SandboxKind.BUBBLEWRAP, SandboxKind.LANDLOCK]
 NOBODY: Final = 65_534
+INTERPRETER: Final = os.path.realpath(sys.executable)
 
 
 @functools.cache
@@ -79,6 +80,7 @@ class Jail:
 
         async def take(chunk: bytes) -> None:
             output.append(chunk)
+            await trio.lowlevel.checkpoint()
 
         outer = {"PATH": os.environ["PATH"], TOKEN_VARIABLE: self.mark, **(env or {})}
         argv, inner = await self.sandbox.enter(
@@ -86,7 +88,7 @@ class Jail:
         )
         if user is not None:
             python = "/usr/bin/python3"  # the one of these tests may be root's alone
-            argv = [python if each == sys.executable else each for each in argv]
+            argv = [python if each == INTERPRETER else each for each in argv]
             argv = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", *argv]
         ended = await run_command(argv, cwd=self.ws, env=inner, on_output=take)
         return ended, b"".join(output).decode("utf-8", "replace")
@@ -429,6 +431,13 @@ def test_nothing_is_run_where_the_sandbox_can_not_be_set_up(plan: str) -> None:
     ended = subprocess.run(argv, capture_output=True, check=False)
     assert (NOT_CONFINED, b"") == (ended.returncode, ended.stdout)
     assert b"nothing was run" in ended.stderr
+
+
+def test_no_command_can_rewrite_what_confines_the_next_one(jail: Jail) -> None:
+    argv = jail.sandbox.wrap(["true"], workspace=jail.workspace, tmp=jail.results)
+    files = (sandbox_shim.__file__, sys.executable)
+    assert [] == [file for file in files if file in argv and os.path.realpath(file) != file]
+    assert sandbox_shim.__file__ not in argv
 
 
 def test_a_program_that_is_missing_is_named() -> None:
