@@ -10,7 +10,7 @@ slowly may lose some, which a `Lagged` event then counts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import attrs
 
@@ -24,6 +24,7 @@ else:
     _frozen = attrs.define(unsafe_hash=True)
 
 __all__ = [
+    "ActivitySummary",
     "AssistantBlock",
     "CacheBroken",
     "ContextCompacted",
@@ -36,6 +37,7 @@ __all__ = [
     "Notice",
     "Partial",
     "PermissionDenied",
+    "PromptSuggested",
     "RequestStarted",
     "ResponseEnded",
     "RetryScheduled",
@@ -43,12 +45,17 @@ __all__ = [
     "RunStarted",
     "StallWarning",
     "StreamEvent",
+    "SubagentEnded",
+    "SubagentProgress",
+    "SubagentStarted",
+    "SubagentStatus",
     "TextDelta",
     "ThinkingDelta",
     "ToolEnded",
     "ToolProgress",
     "ToolQueued",
     "ToolStarted",
+    "ToolUseSummary",
     "TurnEnded",
     "UserMessageAdded",
     "stamp",
@@ -279,6 +286,78 @@ class Notice(Event):
     level: Literal["info", "warning", "error"]
     source: str
     text: str
+
+
+@attrs.frozen(kw_only=True)
+class ActivitySummary(Event):
+    """What the agent does right now, in a few words for people."""
+
+    text: str
+
+
+@attrs.frozen(kw_only=True)
+class ToolUseSummary(Event):
+    """What a turn's tool calls came to, in a few words for people. Published with the response that follows them."""
+
+    call_ids: tuple[str, ...]
+    text: str
+
+
+@attrs.frozen(kw_only=True)
+class PromptSuggested(Event):
+    """What the user may want to ask for next; comes after a run's end, if at all."""
+
+    run_id: str
+    text: str
+
+
+SubagentStatus: TypeAlias = Literal["completed", "failed", "stopped"]
+
+
+@attrs.frozen(kw_only=True)
+class SubagentStarted(Event):
+    """
+    A subagent begins, for the call ``call_id`` of the Agent tool. ``parent_id`` is the subagent that made the call
+    (None: the main agent), ``journal`` its own record.
+    """
+
+    agent_id: str
+    agent_type: str
+    call_id: str
+    description: str
+    background: bool
+    depth: int
+    parent_id: str | None
+    journal: str
+
+
+@attrs.frozen(kw_only=True)
+class SubagentProgress(Event):
+    """A durable event of a subagent's own run, as its parent passes it on."""
+
+    agent_id: str
+    call_id: str
+    event: Event
+
+
+@attrs.frozen(kw_only=True)
+class SubagentEnded(Event):
+    """
+    Exactly one for each `SubagentStarted`, before the run's own end. ``usage`` and ``cost_usd`` count all that is
+    below it as well; ``duration`` is in seconds.
+    """
+
+    agent_id: str
+    agent_type: str
+    call_id: str
+    status: SubagentStatus
+    text: str
+    error: str = ""
+    usage: Usage
+    cost_usd: float | None
+    duration: float
+    turns: int
+    tool_uses: int
 
 
 @attrs.frozen(kw_only=True)

@@ -32,6 +32,21 @@ class Ledger:
     """Sums of all that came before those."""
     _models: dict[str, ModelUsage] = attrs.field(factory=dict)
     """Sums of all."""
+    _below: list[Ledger] = attrs.field(factory=list)
+    """Those of subagents at work, which count here as they go."""
+
+    def attach(self, child: Ledger) -> None:
+        """Count what ``child`` books, and all below it, from now on here as well; until `absorb`."""
+        self._below.append(child)
+
+    def absorb(self, child: Ledger) -> None:
+        """``child`` books no more: what it has become part of this ledger's own sums. Does nothing if not attached."""
+        if not any(each is child for each in self._below):
+            return
+        self._below = [each for each in self._below if each is not child]
+        for sums in (self._settled, self._models):
+            for model, entry in child.by_model.items():
+                sums[model] = _joined(sums[model], entry) if model in sums else entry
 
     def record(self, message_id: str, model: str, usage: Usage) -> float | None:
         """Book a response; returns its cost in USD, None if unknown."""
@@ -60,7 +75,10 @@ class Ledger:
         )
 
     def totals(self) -> JsonObject:
-        """All of it by model, for the journal: what `carry` takes."""
+        """
+        All of it by model, for the journal: what `carry` takes. Without that of subagents at work, whose ends will be
+        recorded by themselves.
+        """
         return {
             name: {"usage": entry.usage.to_wire(), "costUSD": entry.cost_usd, "requests": entry.requests}
             for name, entry in self._models.items()
@@ -85,19 +103,29 @@ class Ledger:
     @property
     def usage(self) -> Usage:
         """The sum over all responses."""
-        return sum((entry.usage for entry in self._models.values()), Usage())
+        return sum((entry.usage for entry in self.by_model.values()), Usage())
 
     @property
     def by_model(self) -> Mapping[str, ModelUsage]:
-        return dict(self._models)
+        models = dict(self._models)
+        for child in self._below:
+            for model, entry in child.by_model.items():
+                models[model] = _joined(models[model], entry) if model in models else entry
+        return models
 
     @property
     def cost_usd(self) -> float | None:
         """USD; 0 before the first response, None once one's cost is unknown."""
         total: float | None = 0.0
-        for entry in self._models.values():
+        for entry in self.by_model.values():
             total = _sum(total, entry.cost_usd)
         return total
+
+
+def _joined(a: ModelUsage, b: ModelUsage) -> ModelUsage:
+    return attrs.evolve(
+        a, usage=a.usage + b.usage, cost_usd=_sum(a.cost_usd, b.cost_usd), requests=a.requests + b.requests
+    )
 
 
 def _sum(a: float | None, b: float | None) -> float | None:
