@@ -21,6 +21,7 @@ from atrio.runtime.settings import Settings
 
 from .call import CanUseTool
 from .hooking.bridge import EngineApproval, EngineStopHook, EngineToolHook, text_of
+from .hooking.command import Confine
 from .hooking.config import parse_hooks
 from .hooking.engine import HookEngine
 from .hooking.payloads import (
@@ -65,6 +66,7 @@ class SessionHooks:
         environ: Mapping[str, str],
         results_dir: Path,
         publish: Callable[[Event], None],
+        confine: Confine | None = None,
     ) -> SessionHooks | None:
         """
         The hooks that settings files set; None if there are none.
@@ -75,7 +77,9 @@ class SessionHooks:
         config = parse_hooks(settings.hooks, settings.hook_files)
         if not any(config.has(name) for name in HookName) and not config.warnings:
             return None
-        engine = HookEngine(config=config, session=session, cwd=cwd, environ=environ, results_dir=results_dir)
+        engine = HookEngine(
+            config=config, session=session, cwd=cwd, environ=environ, results_dir=results_dir, confine=confine
+        )
         hooks = cls(engine=engine, publish=publish)
         engine.on_late = hooks.hear
         return hooks

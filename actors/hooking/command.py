@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import attrs
 import trio
@@ -16,7 +16,10 @@ from atrio.tools.process import run_command
 from .answers import OUTPUT_LIMIT_BYTES, CommandReply
 from .config import CommandHandler
 
-__all__ = ["run_command_hook"]
+__all__ = ["Confine", "run_command_hook"]
+
+Confine: TypeAlias = Callable[[Sequence[str], Mapping[str, str]], Awaitable[tuple[list[str], dict[str, str]]]]
+"""Puts a command line behind what confines it."""
 
 ERROR_LIMIT_BYTES: Final = 256 * 1024
 """What is kept of stderr: a reason for the model, or an excerpt for the user."""
@@ -28,17 +31,21 @@ SHELLS: Final = ("/bin/bash", "/bin/sh")
 
 
 async def run_command_hook(
-    handler: CommandHandler, payload: bytes, *, cwd: Path, env: Mapping[str, str]
+    handler: CommandHandler, payload: bytes, *, cwd: Path, env: Mapping[str, str], confine: Confine | None = None
 ) -> CommandReply:
     """
-    Run it in ``cwd`` until it ends by itself. Raises `CommandNotStarted`.
+    Run it in ``cwd`` until it ends by itself. Raises `CommandNotStarted`, and what ``confine`` raises, which gives the
+    command line and the environment for a run in a sandbox.
 
     Nothing of it is left afterwards, nor when cancelled: what it started in the background is stopped with it. So a
     time limit is a cancel scope around the call.
     """
+    argv = [_shell(), "-c", "--", handler.command]
+    if confine is not None:
+        argv, env = await confine(argv, env)
     output, errors = _Head(OUTPUT_LIMIT_BYTES), _Head(ERROR_LIMIT_BYTES)
     ended = await run_command(
-        [_shell(), "-c", "--", handler.command],
+        argv,
         cwd=cwd,
         env=env,
         stdin=payload,

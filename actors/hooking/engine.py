@@ -18,7 +18,7 @@ import trio
 from atrio.runtime.errors import AtrioError
 
 from .answers import read_command, read_http
-from .command import run_command_hook
+from .command import Confine, run_command_hook
 from .config import CommandHandler, Handler, HookConfig, HttpHandler
 from .http import post_hook
 from .matching import handlers_for
@@ -57,6 +57,7 @@ class HookEngine:
         environ: the environment of commands, and what headers may refer to. Without secrets.
         results_dir: where texts go that are too long for the model.
         background: where hooks run that nobody waits for (``async``); they end with it. None: they are waited for.
+        confine: puts command hooks into a sandbox; None: they run as anything else of the user's does.
         on_late: gets what these say, once they have ended; otherwise it is lost, as nobody waits for it.
     """
 
@@ -67,6 +68,7 @@ class HookEngine:
     results_dir: Path | None = None
     background: trio.Nursery | None = None
     on_late: Callable[[HookOutcome], None] = _nobody
+    confine: Confine | None = None
 
     def has(self, name: HookName) -> bool:
         """Whether any hook is set for this event."""
@@ -132,7 +134,9 @@ class HookEngine:
     async def _ask(self, handler: Handler, name: HookName, payload: bytes) -> HookAnswer:
         match handler:
             case CommandHandler():
-                reply = await run_command_hook(handler, payload, cwd=self.cwd, env=self._environment())
+                reply = await run_command_hook(
+                    handler, payload, cwd=self.cwd, env=self._environment(), confine=self.confine
+                )
                 return await trio.to_thread.run_sync(read_command, name, handler.label, reply)
             case HttpHandler():
                 answer = await post_hook(handler, payload, env=self.environ)
