@@ -24,6 +24,7 @@ from atrio.runtime.actions import (
     Publish,
     RunStopHooks,
     StartCall,
+    StopModel,
     Write,
 )
 from atrio.runtime.actor import Status
@@ -31,6 +32,7 @@ from atrio.runtime.border import admit_block
 from atrio.runtime.decide import decide
 from atrio.runtime.errors import InvariantError, JournalError, PeerGone, ReplyDropped
 from atrio.runtime.events import (
+    ActivitySummary,
     CacheBroken,
     Event,
     Heartbeat,
@@ -44,6 +46,7 @@ from atrio.runtime.events import (
     StreamEvent,
     ToolProgress,
     ToolStarted,
+    ToolUseSummary,
 )
 from atrio.runtime.history import check
 from atrio.runtime.mailbox import Address, Inbox
@@ -88,9 +91,11 @@ from .context.cache_break import CacheWatch
 from .dependencies import Prepared
 from .hooks import StopContext, StopHook, run_stop_hooks
 from .protocol import (
+    ActivityNoted,
     ActorDown,
     CallDone,
     CallReported,
+    CallsSummarized,
     CallStarted,
     ContextJob,
     ContextPrepared,
@@ -109,6 +114,7 @@ from .protocol import (
     StreamBatch,
     Waiting,
 )
+from .queue import MessageQueue
 from .recorder import Append, ask_to_write
 from .requests import RequestBuilder
 
@@ -124,8 +130,8 @@ class History:
 
     messages: tuple[Message, ...] = ()
     call_ids: set[str] = attrs.field(factory=set)
-    closed: bool = False
-    """The run is at its end: a message that is not among ``messages`` now has come too late."""
+    queue: MessageQueue = attrs.field(factory=MessageQueue)
+    """Messages for the run in progress."""
     result: Result | None = None
 
 
@@ -165,6 +171,7 @@ class Loop:
         self._notices = notices
         self._cache = cache
         self._request: ModelRequest | None = None
+        self._model_call: ModelCall | None = None
         self._stop_hooks = stop_hooks
         self._max_seconds = max_seconds
         self._state = state
@@ -188,6 +195,7 @@ class Loop:
         # What was taken or decided, but not yet done: an abort may come at any await and must lose none of it.
         self._backlog: deque[LoopInput] = deque()
         self._to_do: deque[Action | _Announce] = deque()
+        self._summaries: list[ToolUseSummary] = []
         self._journal_lost = False
         self._defect: str | None = None
 
@@ -202,6 +210,7 @@ class Loop:
             for notice in self._notices:
                 self._publish(notice)
             await self._observe(InputAccepted(message=self._prompt))
+            await self._take_what_is_there()
             while self._state.phase is not Phase.TERMINAL:
                 with self.status.waiting(self._what_for()):
                     item = await self._inbox.receive()
@@ -231,6 +240,16 @@ class Loop:
         self._backlog.extend(self._inbox.drain())
         while self._backlog and self._state.phase is not Phase.TERMINAL:
             await self._take(self._backlog.popleft())
+        # Whoever found the inbox full could not say that there is one.
+        await self._take_messages()
+
+    async def _take_messages(self) -> None:
+        """What people say. A run that is being stopped takes it in at its very end."""
+        queue = self._history.queue
+        while not self._stopping and self._state.phase is not Phase.TERMINAL and (queued := queue.take()) is not None:
+            if queued.priority == "now" and self._state.phase is Phase.STREAM:
+                self._book_unfinished()
+            await self._observe(MessageQueued(message=queued.message, priority=queued.priority))
 
     def _what_for(self) -> str:
         """For inspection: what the run waits for now."""
@@ -289,7 +308,7 @@ class Loop:
                 self._publish(ToolStarted(call_id=block.id, name=block.name, input=block.input))
             case ModelCallRestarted():
                 await self._restarted(item)
-            case ModelCallFailed():
+            case ModelCallFailed() if self._awaits(item.number):
                 self._book_unfinished()
                 await self._observe(ResponseFailed(request=item.number, failure=item.failure))
             case Stalled():
@@ -304,10 +323,14 @@ class Loop:
                 await self._room_made(item)
             case NoRoom() if item.number == self._job:
                 await self._observe(CompactFailed(level=item.level, error=item.error))
-            case ContextPrepared() | ContextRefused() | RoomMade() | NoRoom():
-                return  # of a job that a crash had made void
+            case ContextPrepared() | ContextRefused() | RoomMade() | NoRoom() | ModelCallFailed():
+                return  # of a job that a crash had made void, or of a request that was broken off
             case Steered():
-                await self._observe(MessageQueued(message=item.message))
+                await self._take_messages()
+            case ActivityNoted():
+                self._publish(ActivitySummary(text=item.text))
+            case CallsSummarized():
+                self._calls_summarized(item)
             case ActorDown():
                 await self._actor_down(item)
             case _:
@@ -359,9 +382,21 @@ class Loop:
             self._publish(Notice(level="warning", source="model", text=note))
         self._watch_cache(item.usage)
         self._publish(ResponseEnded(message=message, cost_usd=cost))
+        self._tell_summaries()
         await self._observe(
             ResponseFinished(request=number, stop_reason=item.stop_reason, usage=item.usage, incomplete=item.incomplete)
         )
+
+    def _calls_summarized(self, item: CallsSummarized) -> None:
+        """Told with the response that follows those calls; at once where that has come already."""
+        self._summaries.append(ToolUseSummary(call_ids=item.call_ids, text=item.text))
+        if self._state.phase not in (Phase.PREPARE, Phase.STREAM, Phase.RECOVER):
+            self._tell_summaries()
+
+    def _tell_summaries(self) -> None:
+        told, self._summaries = self._summaries, []
+        for event in told:
+            self._publish(event)
 
     def _watch_cache(self, usage: Usage) -> None:
         if self._request is None:
@@ -408,7 +443,7 @@ class Loop:
         )
 
     async def _restarted(self, item: ModelCallRestarted) -> None:
-        if item.number != self._state.turn.request:
+        if not self._awaits(item.number):
             return
         failure, retry = item.failure, item.retry
         self._book_unfinished()
@@ -459,7 +494,8 @@ class Loop:
     async def _perform(self, action: Action | _Announce) -> None:
         match action:
             case Write():
-                await self._write(with_totals(action.records, self._account.session_ledger), sync=action.sync)
+                records = self._history.queue.with_waiting(action.records)
+                await self._write(with_totals(records, self._account.session_ledger), sync=action.sync)
             case Publish():
                 self._publish(action.event)
             case Compact():
@@ -477,6 +513,9 @@ class Loop:
                 await self._prepare()
             case CallModel():
                 await self._call_model(action)
+            case StopModel():
+                if self._model_call is not None and self._model_call.number == action.request:
+                    self._model_call.scope.cancel(reason="nobody waits for the answer any more")
             case StartCall():
                 await self._executor.send(RunCall(action.block))
             case _:
@@ -595,6 +634,7 @@ class Loop:
 
         with self.status.waiting("stop hooks"):
             outcome = await run_stop_hooks(self._stop_hooks, context, report)
+        await self._take_messages()
         await self._observe(outcome)
 
     async def _call_model(self, action: CallModel) -> None:
@@ -608,9 +648,11 @@ class Loop:
         )
         self._request = request
         self._account.request_started()
-        await self._streamer.send(ModelCall(action.request, request, action.has_fallback))
+        self._model_call = ModelCall(action.request, request, action.has_fallback)
+        await self._streamer.send(self._model_call)
 
     def _finish(self, action: Finish) -> None:
+        self._tell_summaries()
         told = self._close()
         state = self._state
         result = self._account.result(
@@ -631,10 +673,9 @@ class Loop:
 
     def _close(self) -> tuple[Action, ...]:
         """Messages that were accepted until now join the history, whatever came before them; no more are accepted."""
-        self._history.closed = True
-        waiting = (*self._backlog, *self._inbox.drain())
+        self._inbox.drain()
         self._backlog.clear()
-        late = [item.message for item in waiting if isinstance(item, Steered)]
+        late = [queued.message for queued in self._history.queue.close()]
         self._state, told = join_queued(self._state, *late)
         self._history.messages = self._state.messages
         return told

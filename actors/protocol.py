@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 import attrs
+import trio
 
 from atrio.runtime.backoff import Position, Retry
-from atrio.runtime.messages import Message, ToolResultBlock, ToolUseBlock, UserMessage
+from atrio.runtime.messages import Message, ToolResultBlock, ToolUseBlock
 from atrio.runtime.model import ModelFailure, ModelRequest, StreamItem
 from atrio.runtime.observations import CompactLevel
 from atrio.runtime.result import Denial, TerminalReason
@@ -22,10 +23,12 @@ from atrio.runtime.result import Denial, TerminalReason
 from .dependencies import Prepared
 
 __all__ = [
+    "ActivityNoted",
     "ActorDown",
     "CallDone",
     "CallReported",
     "CallStarted",
+    "CallsSummarized",
     "ContextJob",
     "ContextPrepared",
     "ContextRefused",
@@ -60,6 +63,8 @@ class ModelCall:
     request: ModelRequest
     has_fallback: bool = False
     """Another model would take over if this one is overloaded."""
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, eq=False)
+    """Cancelled by the loop when nobody wants the answer any more."""
 
 
 @attrs.frozen
@@ -233,9 +238,7 @@ class NoRoom:
 
 @attrs.frozen
 class Steered:
-    """A message from outside, for the next opportunity."""
-
-    message: UserMessage
+    """There is something in the run's message queue. It is looked at in any case; this wakes a loop that waits."""
 
 
 @attrs.frozen(kw_only=True)
@@ -245,6 +248,21 @@ class ActorDown:
     name: str
     error: str
     final: bool
+
+
+@attrs.frozen
+class ActivityNoted:
+    """What the agent does right now, in a few words (droppable)."""
+
+    text: str
+
+
+@attrs.frozen
+class CallsSummarized:
+    """What the calls of an earlier turn came to, in a few words (droppable)."""
+
+    call_ids: tuple[str, ...]
+    text: str
 
 
 LoopInput: TypeAlias = (
@@ -261,5 +279,7 @@ LoopInput: TypeAlias = (
     | RoomMade
     | NoRoom
     | Steered
+    | ActivityNoted
+    | CallsSummarized
     | ActorDown
 )

@@ -6,7 +6,8 @@ A run: one input to one terminal, as a small supervised tree under one cancel sc
     ├─ watchdog
     ├─ executor
     ├─ compactor
-    └─ streamer
+    ├─ streamer
+    └─ summarizer  only if it is wanted; a crash of it is nothing
 
 Aborting a run is cancelling its scope: the children end in reverse order, each within its grace. The
 mailboxes belong to the run, so a restarted actor finds what the crashed one had not taken yet.
@@ -14,14 +15,15 @@ mailboxes belong to the run, so a restarted actor finds what the crashed one had
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import attrs
 import trio
 
 from atrio.runtime.errors import PeerGone, SessionClosed
 from atrio.runtime.mailbox import Address, Inbox, open_mailbox
-from atrio.runtime.messages import UserMessage
+from atrio.runtime.messages import Block, TextBlock, UserMessage
+from atrio.runtime.records import Priority
 from atrio.runtime.result import Result
 from atrio.runtime.supervisor import ChildExit, ChildSpec, Restart, Supervisor
 
@@ -31,6 +33,7 @@ from .executor import Executor
 from .loop import History, Loop
 from .protocol import ActorDown, ContextJob, LoopInput, ModelCall, RunCall, Steered
 from .streamer import Streamer
+from .summarizer import Summarizer
 from .watchdog import PulseBoard, Watchdog
 
 __all__ = ["Run", "RunFactory", "RunTree"]
@@ -51,6 +54,7 @@ EXECUTOR_GRACE = 30.0
 STREAMER_GRACE = 5.0
 COMPACTOR_GRACE = 5.0
 WATCHDOG_GRACE = 1.0
+SUMMARIZER_GRACE = 2.0
 
 MAX_RESTARTS = 5
 RESTART_PERIOD = 60.0
@@ -68,6 +72,7 @@ class RunFactory:
     streamer: Callable[[Inbox[ModelCall], Address[LoopInput], PulseBoard], Streamer]
     compactor: Callable[[Inbox[ContextJob], Address[LoopInput], PulseBoard], Compactor]
     watchdog: Callable[[PulseBoard], Watchdog] = lambda board: Watchdog(board=board)
+    summarizer: Callable[[Address[LoopInput]], Summarizer] | None = None
 
 
 class RunTree:
@@ -117,11 +122,19 @@ class RunTree:
                     shutdown=STREAMER_GRACE,
                     inbox=self._requests_inbox,
                 ),
+                *self._summarizer(factory),
             ],
             max_restarts=MAX_RESTARTS,
             period=RESTART_PERIOD,
             on_exit=self._child_ended,
         )
+
+    def _summarizer(self, factory: RunFactory) -> tuple[ChildSpec, ...]:
+        make = factory.summarizer
+        if make is None:
+            return ()
+        spec = ChildSpec(Summarizer.name, lambda: make(self.loop), restart=Restart.TEMPORARY, shutdown=SUMMARIZER_GRACE)
+        return (spec,)
 
     def _make_loop(self, factory: RunFactory) -> Loop:
         self._loop = factory.loop(self._loop_inbox, self._requests, self._calls, self._jobs, self._is_stopping)
@@ -131,7 +144,8 @@ class RunTree:
         return self.supervisor.stopping
 
     def _child_ended(self, exit: ChildExit) -> None:
-        if exit.error is None:
+        if exit.error is None or exit.name == Summarizer.name:
+            # The run has no less without summaries; the supervisor has logged the crash.
             return
         if not exit.will_restart:
             self._failure, self._failed = exit.error, exit.name
@@ -178,7 +192,7 @@ class Run:
         tree: RunTree,
         subscription: Subscription,
         history: History,
-        new_message: Callable[[str], UserMessage],
+        new_message: Callable[[tuple[Block, ...]], UserMessage],
     ) -> None:
         self.id = id
         self._tree = tree
@@ -213,20 +227,26 @@ class Run:
             pass
         return self.result
 
-    async def steer(self, text: str) -> None:
+    async def steer(self, text: str | Sequence[Block], priority: Priority = "next") -> None:
         """
-        Give the model another message at the next opportunity: after the tool calls of this turn, or in place of
-        the end. Cancelled: it was not given.
+        Give the model another message. When this returns, it is in the journal: it reaches the model exactly once, be
+        it after a crash and a resume. Cancelled: it was not given.
+
+        Args:
+            priority: ``next``: after the tool calls of this turn, or in place of the end. ``now``: the response that
+                is coming is broken off, what is complete of it is kept; calls that have begun still come to their
+                end. ``later``: in place of the run's end.
 
         Raises:
             PeerGone: the run has ended; submit the text instead.
         """
-        message = self._new_message(text)
-        if not self._history.closed:
-            await self._tree.loop.send(Steered(message))
-            if not self._history.closed or message in self._history.messages:
-                return
-        raise PeerGone(f"run {self.id} has ended and takes no more messages; submit the text instead")
+        message = self._new_message((TextBlock(text),) if isinstance(text, str) else tuple(text))
+        queue = self._history.queue
+        if not await queue.put(message, priority):
+            raise PeerGone(f"run {self.id} has ended and takes no more messages; submit the text instead")
+        if not queue.closed:
+            # With a full inbox the loop is about to look by itself.
+            self._tree.loop.offer(Steered())
 
     def interrupt(self, reason: str = "interrupted") -> None:
         """End the run now; it still has its result, with an ``aborted_...`` reason."""

@@ -39,6 +39,7 @@ from .dependencies import Dependencies, Prepared
 from .loop import History
 from .mcp.config import ServerConfig
 from .mcp.manager import mcp_servers
+from .queue import MessageQueue
 from .recorder import write_and_wait
 from .reopen import Reopened, reopen
 from .rerun import rerun_calls
@@ -232,7 +233,11 @@ class Session:
     def _new_run(self, message: UserMessage) -> tuple[Run, RunTree]:
         run_id = self._parts.deps.new_id()
         # One history for each run, so that a `Run` keeps its own result when the next one begins.
-        self._history = History(messages=self._history.messages, call_ids=self._history.call_ids)
+        self._history = History(
+            messages=self._history.messages,
+            call_ids=self._history.call_ids,
+            queue=MessageQueue(run_id=run_id, recorder=self._parts.recorder),
+        )
         notices, self._notices = self._notices, ()
         self._continuation = self._interrupted_prompt = None
         if self._parts.servers.revision != self._tools_revision:
@@ -244,7 +249,7 @@ class Session:
             tree=tree,
             subscription=self._parts.bus.subscribe(),
             history=self._history,
-            new_message=lambda text: attrs.evolve(self._message((TextBlock(text),)), origin="steer"),
+            new_message=lambda blocks: attrs.evolve(self._message(blocks), origin="steer"),
         )
         return run, tree
 

@@ -77,7 +77,8 @@ class Streamer:
         """Serve calls until cancelled. Cancelled: the connection is closed, its pool replaced before the next use."""
         task_status.started()
         async for call in self._inbox:
-            await self._serve(call)
+            with call.scope:
+                await self._serve(call)
 
     async def _serve(self, call: ModelCall) -> None:
         attempts = Attempts()

@@ -23,6 +23,7 @@ __all__ = [
     "Publish",
     "RunStopHooks",
     "StartCall",
+    "StopModel",
     "Transition",
     "Write",
 ]
@@ -65,6 +66,13 @@ class CallModel:
 
 
 @attrs.frozen(kw_only=True)
+class StopModel:
+    """Break off a request. Nothing that still comes of it counts."""
+
+    request: int
+
+
+@attrs.frozen(kw_only=True)
 class StartCall:
     """Queue a tool call; answered by exactly one `CallEnded`."""
 
@@ -102,7 +110,7 @@ class Finish:
     """In place of the one that the reason stands for."""
 
 
-Action: TypeAlias = Write | Publish | Prepare | CallModel | StartCall | Compact | RunStopHooks | Finish
+Action: TypeAlias = Write | Publish | Prepare | CallModel | StopModel | StartCall | Compact | RunStopHooks | Finish
 
 
 @attrs.frozen

@@ -10,16 +10,27 @@ from __future__ import annotations
 import attrs
 
 from . import notes
-from .actions import Action, Publish, Transition
-from .ending import structured_output_exhausted, wrap_up
+from .actions import Action, Publish, StopModel, Transition
+from .backoff import Position
+from .ending import complete, structured_output_exhausted, wrap_up
 from .events import Notice
 from .model import ModelFailure
 from .progress import fingerprint
 from .result import TerminalReason
 from .state import STRUCTURED_OUTPUT, Call, ContinueReason, LoopState, Phase, assistant_message, results_message
-from .steps import add_hidden, finish, go_on, next_turn, queue_hidden, response_end, with_response, withdraw
+from .steps import (
+    add_hidden,
+    finish,
+    go_on,
+    join_queued,
+    next_turn,
+    queue_hidden,
+    response_end,
+    with_response,
+    withdraw,
+)
 
-__all__ = ["after_tools", "conclude_response"]
+__all__ = ["after_tools", "break_in", "conclude_response"]
 
 OUTPUT_LIMIT = frozenset(("max_tokens", "model_context_window_exceeded"))
 
@@ -45,6 +56,25 @@ def conclude_response(state: LoopState, failure: ModelFailure | None = None) -> 
         kept = attrs.evolve(with_response(state), pauses=state.pauses + 1)
         return next_turn(kept).prefixed(*ended)
     return wrap_up(with_response(state)).prefixed(*ended)
+
+
+def break_in(state: LoopState) -> Transition:
+    """
+    A message that is not to wait breaks the response off. What was complete is kept; calls that had begun come to
+    their end first.
+    """
+    turn = state.turn
+    stop = StopModel(request=turn.request)
+    if turn.position < Position.COMMITTED:
+        void = withdraw(state, "the user broke in")
+        state, joined = join_queued(state)
+        return go_on(attrs.evolve(state, transition=ContinueReason.NEXT_TURN), stop, *void, *joined)
+    ended = (stop, response_end(state, incomplete=True))
+    if turn.open_calls:
+        return Transition(attrs.evolve(state, phase=Phase.TOOLS), ended)
+    if turn.calls:
+        return after_tools(state).prefixed(*ended)
+    return next_turn(with_response(state)).prefixed(*ended)
 
 
 def after_tools(state: LoopState) -> Transition:
@@ -82,7 +112,7 @@ def _stop_after_tools(state: LoopState) -> Transition | None:
         return finish(state, TerminalReason.TOOL_DEFERRED)
     answers = [call for call in state.turn.calls if limits.wants_structured_output and _is_answer(call)]
     if any(call.result is not None and not call.result.is_error for call in answers):
-        return finish(state, TerminalReason.COMPLETED)
+        return complete(state)
     if answers and state.structured_output_retries >= limits.max_structured_output_retries:
         return structured_output_exhausted(state)
     if state.malformed_count > limits.max_malformed:

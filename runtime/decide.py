@@ -15,7 +15,7 @@ import attrs
 from . import notes
 from .actions import Action, Prepare, Publish, StartCall, Transition, Write
 from .backoff import Position
-from .conclude import after_tools, conclude_response
+from .conclude import after_tools, break_in, conclude_response
 from .ending import hooks_ended
 from .errors import InvariantError
 from .events import AssistantBlock, Notice, ToolEnded, UserMessageAdded
@@ -43,7 +43,7 @@ from .records import BlockRecord, ResultRecord, RunStartRecord, UserRecord
 from .recovery import compact_failed, compacted, recover, replace_history
 from .result import TerminalReason
 from .state import Call, LoopState, Phase, Turn, block_id, derive_id, result_id
-from .steps import ask_model, finish, settle, withdraw
+from .steps import ask_model, finish, join_queued, settle, withdraw
 
 __all__ = ["decide"]
 
@@ -71,7 +71,7 @@ def decide(state: LoopState, observation: Observation) -> Transition:
         case CallEnded():
             return _call_ended(state, observation)
         case MessageQueued():
-            return Transition(attrs.evolve(state, queued=(*state.queued, observation.message)))
+            return _queue(state, observation)
         case Compacted():
             return compacted(_expect(state, Phase.RECOVER, observation), observation)
         case CompactFailed():
@@ -104,6 +104,17 @@ def _accept(state: LoopState, observation: InputAccepted) -> Transition:
     )
 
 
+def _queue(state: LoopState, observation: MessageQueued) -> Transition:
+    message = observation.message
+    if observation.priority == "later":
+        return Transition(attrs.evolve(state, later=(*state.later, message)))
+    state = attrs.evolve(state, queued=(*state.queued, message))
+    if observation.priority == "next":
+        return Transition(state)
+    state = attrs.evolve(state, urgent=True)
+    return break_in(state) if state.phase is Phase.STREAM else Transition(state)
+
+
 def _request(state: LoopState, observation: ContextReady) -> Transition:
     told: tuple[Action, ...] = ()
     view = observation.view
@@ -128,6 +139,11 @@ def _request(state: LoopState, observation: ContextReady) -> Transition:
         view=view,
         staged_collapses=observation.staged_collapses,
     )
+    if state.urgent:
+        known = len(state.messages)
+        state, joined = join_queued(state)
+        view = state.view if state.view is None else (*state.view, *state.messages[known:])
+        state, told = attrs.evolve(state, view=view), (*told, *joined)
     budget = state.limits.max_budget_usd
     if budget is None or (observation.spent_usd is not None and observation.spent_usd < budget):
         return Transition(state, (*told, *ask_model(state)))

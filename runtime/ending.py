@@ -17,7 +17,7 @@ from .result import TerminalReason
 from .state import ContinueReason, LoopState, Phase, TokenTarget
 from .steps import add_hidden, finish, go_on, next_turn, queue_hidden
 
-__all__ = ["hooks_ended", "structured_output_exhausted", "wrap_up"]
+__all__ = ["complete", "hooks_ended", "structured_output_exhausted", "wrap_up"]
 
 TARGET_REACHED = 0.9
 """Share of a token target at which the work counts as done."""
@@ -37,6 +37,18 @@ def wrap_up(state: LoopState) -> Transition:
         waiting = attrs.evolve(state, phase=Phase.HOOKS)
         return Transition(waiting, (RunStopHooks(active=state.stop_hook_active),))
     return _after_hooks(state)
+
+
+def complete(state: LoopState) -> Transition:
+    """The work is done: the run ends, unless somebody has said more meanwhile."""
+    if not state.queued and not state.later:
+        return finish(state, TerminalReason.COMPLETED)
+    # To stop hooks, what follows is a new piece of work.
+    return next_turn(
+        attrs.evolve(
+            state, queued=(*state.queued, *state.later), later=(), stop_hook_active=False, stop_hook_blocks=0
+        )
+    )
 
 
 def _demand_structured_output(state: LoopState) -> Transition:
@@ -85,8 +97,8 @@ def _block(state: LoopState, observation: StopHooksEnded) -> Transition:
 
 def _after_hooks(state: LoopState) -> Transition:
     target = state.limits.token_target
-    if target is None:
-        return finish(state, TerminalReason.COMPLETED)
+    if target is None or state.queued:
+        return complete(state)
     tracker = state.token_target
     delta = state.output_spent - tracker.last_total
     reached = state.output_spent >= TARGET_REACHED * target
@@ -98,7 +110,7 @@ def _after_hooks(state: LoopState) -> Transition:
     if reached or diminishing:
         text = f"{state.output_spent:,} of {target:,} tokens" + ("; little more came" if diminishing else "")
         note = Publish(Notice(level="info", source="token target", text=text))
-        return finish(state, TerminalReason.COMPLETED).prefixed(note)
+        return complete(state).prefixed(note)
     count = tracker.continuations + 1
     state, told = add_hidden(state, "recovery", notes.token_target(state.output_spent, target), "target", count)
     return go_on(

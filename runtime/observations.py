@@ -8,6 +8,7 @@ import attrs
 
 from .messages import Block, Message, StopReason, ToolResultBlock, Usage, UserMessage
 from .model import IncompleteBlock, ModelFailure
+from .records import Priority
 from .result import TerminalReason
 from .state import Phase
 
@@ -123,9 +124,10 @@ class CallEnded:
 
 @attrs.frozen(kw_only=True)
 class MessageQueued:
-    """A steering message came while the run was busy."""
+    """A steering message came while the run was busy. It is in the journal."""
 
     message: UserMessage
+    priority: Priority = "next"
 
 
 @attrs.frozen(kw_only=True)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import attrs
 
 from .messages import Block, StopReason, ToolResultBlock, Usage, UserMessage
 
 __all__ = [
+    "MAIN_SCOPE",
     "BlockRecord",
+    "Priority",
+    "QueueRecord",
     "Record",
     "ResponseEndRecord",
     "ResultRecord",
@@ -20,6 +23,30 @@ __all__ = [
     "UserRecord",
     "WithdrawRecord",
 ]
+
+
+Priority: TypeAlias = Literal["now", "next", "later"]
+"""
+When a message that came during a run reaches the model: at once, the stream broken off (what is complete is kept); at
+the next opportunity; or in place of the run's end.
+"""
+
+MAIN_SCOPE = "main"
+"""The session's own agent. A subagent's queue has its id as scope."""
+
+
+@attrs.frozen(kw_only=True)
+class QueueRecord:
+    """
+    A message was accepted during the run ``run_id``, for the agent ``scope``. It is delivered by the `UserRecord` of
+    the same message, or by the run's end, which none outlasts.
+    """
+
+    uuid: str
+    message: UserMessage
+    run_id: str
+    priority: Priority = "next"
+    scope: str = MAIN_SCOPE
 
 
 @attrs.frozen(kw_only=True)
@@ -124,6 +151,7 @@ class RunEndRecord:
 
 Record: TypeAlias = (
     UserRecord
+    | QueueRecord
     | BlockRecord
     | ResponseEndRecord
     | ToolStartRecord

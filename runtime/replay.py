@@ -19,6 +19,7 @@ from .errors import JournalCorrupt
 from .messages import AssistantMessage, JsonObject, Message, SystemMessage, ToolUseBlock, Usage, UserMessage
 from .records import (
     BlockRecord,
+    QueueRecord,
     Record,
     ResponseEndRecord,
     ResultRecord,
@@ -58,6 +59,8 @@ class Replay:
     usage_before: JsonObject | None = None
     """What had been used when the history was last compacted, if that is recorded; see `Ledger.totals`."""
     started: dict[str, ToolStartRecord] = attrs.field(factory=dict)
+    queued: dict[str, QueueRecord] = attrs.field(factory=dict)
+    """By message id: messages that were accepted during a run, but not delivered."""
     last_uuid: str | None = None
     run: RunStartRecord | RunEndRecord | None = None
     """Start or end of the last run, whichever is recorded last."""
@@ -182,7 +185,10 @@ class Replayer:
         self.message_of[record.uuid] = record.uuid
         match record:
             case UserRecord():
+                self.out.queued.pop(record.uuid, None)
                 self._add(record.message)
+            case QueueRecord():
+                self._queue(record)
             case BlockRecord():
                 self._block(record)
             case ResponseEndRecord():
@@ -197,6 +203,8 @@ class Replayer:
                 self._system(record)
             case RunStartRecord() | RunEndRecord():
                 self.out.run = record
+                # A run's end delivers all that it accepted; what was refused at that very moment may still be here.
+                self.out.queued = {}
                 self._close()
 
     def finish(self) -> Replay:
@@ -214,6 +222,11 @@ class Replayer:
         if record.subtype == BOUNDARY:
             self._begin_anew()
         self._add(SystemMessage(uuid=record.uuid, subtype=record.subtype, text=record.text, data=_data(record)))
+
+    def _queue(self, record: QueueRecord) -> None:
+        run = self.out.run
+        if run is None or (isinstance(run, RunStartRecord) and run.run_id == record.run_id):
+            self.out.queued[record.message.uuid] = record
 
     def _rewind(self, uuid: str) -> None:
         """What came after this message no longer counts; the results of its calls stay with it."""

@@ -31,11 +31,13 @@ from .messages import (
     UserMessage,
 )
 from .records import (
+    MAIN_SCOPE,
     Record,
     ResponseEndRecord,
     ResultRecord,
     RunEndRecord,
     SystemRecord,
+    UserRecord,
     WithdrawRecord,
 )
 from .replay import BadLine, OpenResponse, Replay, Replayer, read_records
@@ -206,7 +208,9 @@ def resume_records(records: Iterable[Record], *, at: str | None = None, marks: S
         replayer.take(record)
     last_uuid = replayer.out.last_uuid
     settling, rerun = _settling(replayer)
-    settling = (*settling, *marks)
+    # Accepted, but not yet given to the model: now they are, once.
+    waiting = [UserRecord(message=each.message) for each in replayer.out.queued.values() if each.scope == MAIN_SCOPE]
+    settling = (*settling, *waiting, *marks)
     for record in settling:
         replayer.take(record)
     if at is not None:

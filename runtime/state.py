@@ -223,6 +223,10 @@ class LoopState:
     """What the model sees of the messages, where that is not all."""
     queued: tuple[UserMessage, ...] = ()
     """Messages that came while the run was busy; they join at the next phase 6."""
+    urgent: bool = False
+    """They join before the next request, whatever phase comes first."""
+    later: tuple[UserMessage, ...] = ()
+    """Messages that take the place of the run's end."""
     terminal: TerminalReason | None = None
 
     @property

@@ -135,7 +135,8 @@ def finish(
     subtype: ResultSubtype | None = None,
 ) -> Transition:
     """The end of the run. Messages that still wait join the history, so that none is lost."""
-    state, joined = join_queued(state)
+    state, joined = join_queued(state, *state.later)
+    state = attrs.evolve(state, later=())
     ended = attrs.evolve(state, phase=Phase.TERMINAL, terminal=reason)
     return Transition(ended, (*joined, Finish(reason=reason, errors=errors, failure=failure, subtype=subtype)))
 
@@ -146,7 +147,7 @@ def join_queued(state: LoopState, *more: UserMessage) -> tuple[LoopState, tuple[
     messages = (*state.queued, *more)
     for message in messages:
         actions += (Write((UserRecord(message=message),)), Publish(UserMessageAdded(message=message)))
-    return attrs.evolve(state, messages=(*state.messages, *messages), queued=()), tuple(actions)
+    return attrs.evolve(state, messages=(*state.messages, *messages), queued=(), urgent=False), tuple(actions)
 
 
 def settle(state: LoopState, text: str, *, mark: str | None) -> tuple[LoopState, tuple[Action, ...]]:

@@ -33,6 +33,8 @@ from .messages import (
 from .plain_json import json_line
 from .records import (
     BlockRecord,
+    Priority,
+    QueueRecord,
     Record,
     ResponseEndRecord,
     ResultRecord,
@@ -48,6 +50,7 @@ from .rerecord import REWOUND
 __all__ = ["LineWriter", "records_from_line"]
 
 _ORIGINS: tuple[UserOrigin, ...] = get_args(UserOrigin)
+_PRIORITIES: tuple[Priority, ...] = get_args(Priority)
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -86,6 +89,10 @@ def _body(record: Record) -> JsonObject:
     match record:
         case UserRecord():
             return _user_line(record.message)
+        case QueueRecord():
+            message = {**_user_line(record.message), "uuid": record.message.uuid}
+            about = {"runId": record.run_id, "priority": record.priority, "scope": record.scope}
+            return _system_line("message_queued", "", {"message": message, **about})
         case BlockRecord():
             return _block_line(record)
         case ResponseEndRecord():
@@ -216,14 +223,17 @@ def _user_records(uuid: str, line: Mapping[str, Any], blocks: tuple[Block, ...])
             ResultRecord(uuid=uuid, block=block, name=name if isinstance(name, str) else "", details=details)
             for block in results
         )
-    message = UserMessage(
+    return (UserRecord(message=_user_message(uuid, line, blocks)),)
+
+
+def _user_message(uuid: str, line: Mapping[str, Any], blocks: tuple[Block, ...]) -> UserMessage:
+    return UserMessage(
         uuid=uuid,
         content=blocks,
         origin=_origin(line.get("origin")),
         hidden=line.get("isMeta") is True,
         pinned=line.get("pinned") is True,
     )
-    return (UserRecord(message=message),)
 
 
 def _origin(value: object) -> UserOrigin:
@@ -273,6 +283,14 @@ def _system_record(uuid: str, subtype: str, line: Mapping[str, Any]) -> Record:
             return ToolStartRecord(uuid=uuid, call_id=id, name=name, idempotent=data.get("idempotent") is True)
         case "message_withdrawn", {"messageId": str(id)}:
             return WithdrawRecord(uuid=uuid, message_id=id, reason=str(line.get("content", "")))
+        case "message_queued", {"message": {"uuid": str(id), "message": {"content": content}} as queued}:
+            return QueueRecord(
+                uuid=uuid,
+                message=_user_message(id, queued, _blocks(content)),
+                run_id=str(data.get("runId", "")),
+                priority=next((each for each in _PRIORITIES if each == data.get("priority")), "next"),
+                scope=str(data.get("scope", "")),
+            )
         case "run_started", {"runId": str(id)}:
             return RunStartRecord(uuid=uuid, run_id=id, model=str(data.get("model", "")))
         case "run_ended", {"runId": str(id)}:
