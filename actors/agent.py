@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import attrs
 
+from atrio.runtime.bookmarks import Bookmark
 from atrio.runtime.messages import JsonObject
 from atrio.runtime.tool import Tool
 from atrio.runtime.window import WindowSettings
@@ -19,6 +20,10 @@ __all__ = ["Agent"]
 
 _ABOVE_0 = attrs.validators.optional(attrs.validators.gt(0))
 _AT_LEAST_1 = attrs.validators.optional(attrs.validators.ge(1))
+
+
+def _bookmarks(names: Iterable[str]) -> frozenset[Bookmark]:
+    return frozenset(Bookmark(name) for name in names)
 
 
 @attrs.frozen(kw_only=True)
@@ -50,6 +55,10 @@ class Agent:
         collapse: older parts are summarised in the background, so that room can be made at once (costs requests).
         server_clears_results: the API itself clears old results from a long context (where it can).
         context_window: tokens, for a model whose window is not known or should not be filled.
+        summaries: a person is told in a few words what goes on, every 30 s and for each batch of calls (costs
+            requests).
+        bookmarks: what follows a run in the background (costs requests); see `Bookmark`.
+        small_model: for summaries and bookmarks; None: ``model``.
         max_repeats: the same calls with the same results so many times in a row end the run; None: never.
     """
 
@@ -81,6 +90,9 @@ class Agent:
     sandbox_network: bool = False
     collapse: bool = False
     server_clears_results: bool = False
+    summaries: bool = False
+    bookmarks: frozenset[Bookmark] = attrs.field(default=frozenset(), converter=_bookmarks)
+    small_model: str | None = None
     context_window: int | None = attrs.field(default=None, validator=_AT_LEAST_1)
     name: str = "main"
 

@@ -26,7 +26,7 @@ from atrio.runtime.events import Notice, RunStarted
 from atrio.runtime.journal import journal_path, results_folder
 from atrio.runtime.ledger import Ledger
 from atrio.runtime.mailbox import Address, Inbox, open_mailbox
-from atrio.runtime.messages import UserMessage
+from atrio.runtime.messages import UserMessage, text_of
 from atrio.runtime.model import Provider
 from atrio.runtime.prices import Catalogue
 from atrio.runtime.records import ToolStartRecord
@@ -49,6 +49,7 @@ from atrio.tools.todo import todos_of
 
 from .account import Account
 from .agent import Agent
+from .asker import Asker
 from .attach import Attacher
 from .broadcaster import Broadcaster
 from .call import CallPipeline, CanUseTool
@@ -63,6 +64,7 @@ from .context.skills import load_skill
 from .dependencies import Dependencies
 from .executor import Executor
 from .gate import gate_for
+from .hooking.command import Confine
 from .hooking.payloads import HookSession
 from .hooks import StopHook
 from .http import HttpPool
@@ -78,6 +80,7 @@ from .run import RunFactory
 from .session_hooks import SessionHooks
 from .side_call import SideCall
 from .streamer import Streamer, StreamerSettings
+from .summarizer import Summarizer
 from .watchdog import IdleLimits, PulseBoard
 
 __all__ = ["Parts", "assemble", "tool_environment"]
@@ -191,11 +194,35 @@ class Parts:
         self, run_id: str, message: UserMessage, history: History, notices: Sequence[Notice] = ()
     ) -> RunFactory:
         """The actors of one run; it begins with telling ``notices``."""
+        account = Account(
+            session_id=self.session_id,
+            run_id=run_id,
+            ledger=Ledger(self.ledger.catalogue),
+            session_ledger=self.ledger,
+        )
         return RunFactory(
-            loop=lambda *ends: self._loop(run_id, message, history, notices, *ends),
+            loop=lambda *ends: self._loop(run_id, message, history, account, notices, *ends),
             executor=lambda inbox, loop: self._executor(run_id, inbox, loop),
             streamer=self._streamer,
             compactor=self._compactor,
+            summarizer=(lambda loop: self._summarizer(message, account, loop)) if self.agent.summaries else None,
+        )
+
+    def _summarizer(self, message: UserMessage, account: Account, loop: Address[LoopInput]) -> Summarizer:
+        return Summarizer(
+            prompt=text_of(message.content), bus=self.bus, loop=loop, asker=self.asker(), book=account.response
+        )
+
+    def asker(self) -> Asker:
+        """For small questions beside the work."""
+        return Asker(
+            provider=self.provider,
+            gate=gate_for(self.provider.endpoint),
+            model=self.agent.small_model or self.agent.model,
+            transport=self.transport,
+            tls=self.pool.tls,
+            max_event_bytes=self.config.max_event_bytes,
+            new_id=self.deps.new_id,
         )
 
     def _compactor(self, inbox: Inbox[ContextJob], loop: Address[LoopInput], board: PulseBoard) -> Compactor:
@@ -219,6 +246,7 @@ class Parts:
         run_id: str,
         message: UserMessage,
         history: History,
+        account: Account,
         notices: Sequence[Notice],
         inbox: Inbox[LoopInput],
         streamer: Address[ModelCall],
@@ -268,12 +296,7 @@ class Parts:
             recorder=self.recorder,
             bus=self.bus,
             requests=self.requests,
-            account=Account(
-                session_id=self.session_id,
-                run_id=run_id,
-                ledger=Ledger(self.ledger.catalogue),
-                session_ledger=self.ledger,
-            ),
+            account=account,
             history=history,
             cache=self.cache,
             stop_hooks=self.stop_hooks,
@@ -370,12 +393,7 @@ def assemble(
     own = _equip(agent, rules, project, background, sandbox)
     toolbox = Toolbox([*own, *servers.tools()])
     catalogue = Catalogue.load()
-    if agent.max_budget_usd is not None and catalogue.find(agent.model) is None:
-        raise ConfigError(
-            "max_budget_usd",
-            f"the price of {agent.model} is not known, so no budget can be kept",
-            "leave the budget out, or choose a model that is in the price list",
-        )
+    _check_budget(agent, catalogue)
     provider = AnthropicProvider.from_config(config, needs_key=transport is None)
     prepare_home(config)
     files: dict[Path, FileState] = {}
@@ -398,6 +416,7 @@ def assemble(
             environ=environ,
             results_dir=results_folder(journal),
             publish=bus.publish,
+            confine=_confinement(sandbox, workspace, results_folder(journal)),
         )
     recorder: Address[Append]
     recorder, recorder_inbox = open_mailbox(256, name="recorder")
@@ -440,6 +459,26 @@ def assemble(
         hooks=hooks,
         environ=environ,
     )
+
+
+def _check_budget(agent: Agent, catalogue: Catalogue) -> None:
+    if agent.max_budget_usd is None:
+        return
+    beside = (agent.small_model,) if agent.summaries or agent.bookmarks else ()
+    for model in (agent.model, *beside):
+        if model is not None and catalogue.find(model) is None:
+            raise ConfigError(
+                "max_budget_usd",
+                f"the price of {model} is not known, so no budget can be kept",
+                "leave the budget out, or choose a model that is in the price list",
+            )
+
+
+def _confinement(sandbox: Sandbox | None, workspace: Workspace, results_dir: Path) -> Confine | None:
+    """What puts the commands of hooks into the sandbox, where there is one."""
+    if sandbox is None:
+        return None
+    return lambda argv, env: sandbox.enter(argv, env, workspace=workspace, results_dir=results_dir)
 
 
 def tool_environment() -> Mapping[str, str]:

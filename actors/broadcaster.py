@@ -26,9 +26,10 @@ could still fall behind.
 
 
 class Subscription:
-    """One subscriber's queue. Iterate it in one task."""
+    """One subscriber's queue. Iterate it in one task. Without ``partials`` it gets durable events alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, partials: bool = True) -> None:
+        self._wants_partials = partials
         self._queue: deque[Event] = deque()
         self._partials = 0
         self._dropped = 0
@@ -40,6 +41,8 @@ class Subscription:
 
     def put(self, event: Event) -> None:
         if isinstance(event, Partial):
+            if not self._wants_partials:
+                return
             if self._partials >= PARTIAL_CAPACITY:
                 self._dropped += 1
                 return
@@ -102,9 +105,9 @@ class Broadcaster:
     def last_seq(self) -> int:
         return self._seq
 
-    def subscribe(self) -> Subscription:
+    def subscribe(self, *, partials: bool = True) -> Subscription:
         """From the next event on."""
-        subscription = Subscription()
+        subscription = Subscription(partials=partials)
         self._subscriptions.append(subscription)
         return subscription
 

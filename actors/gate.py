@@ -51,6 +51,11 @@ class RateGate:
     _under_way: int = 0
     _changed: trio.Event = attrs.field(factory=trio.Event)
 
+    @property
+    def limited(self) -> bool:
+        """A server has limited somebody lately, and requests are let through by and by."""
+        return self._allowed is not None
+
     @asynccontextmanager
     async def passing(self, waiting: Callable[[float], None]) -> AsyncIterator[Pass]:
         """

@@ -16,6 +16,7 @@ import attrs
 import orjson
 
 from .events import (
+    ActivitySummary,
     AssistantBlock,
     CacheBroken,
     ContextCompacted,
@@ -26,12 +27,14 @@ from .events import (
     ModelChanged,
     Notice,
     PermissionDenied,
+    PromptSuggested,
     RetryScheduled,
     RunEnded,
     RunStarted,
     StallWarning,
     StreamEvent,
     ToolEnded,
+    ToolUseSummary,
     UserMessageAdded,
 )
 from .messages import JsonObject, block_to_wire
@@ -95,6 +98,8 @@ class EventLines:
                 return [self._init(event)]
             case RetryScheduled() | PermissionDenied() | MessageWithdrawn() | ContextCompacted():
                 return [self._system(event)]
+            case ActivitySummary() | ToolUseSummary() | PromptSuggested():
+                return [self._summary(event)]
             case RunEnded():
                 return [result_line(event.result)]
             case _:
@@ -190,6 +195,16 @@ class EventLines:
                     uuids=list(event.uuids),
                     reason=event.reason,
                 )
+
+    def _summary(self, event: ActivitySummary | ToolUseSummary | PromptSuggested) -> JsonObject:
+        match event:
+            case ActivitySummary():
+                return self._line(event, type="system", subtype="activity_summary", summary=event.text)
+            case ToolUseSummary():
+                ids = list(event.call_ids)
+                return self._line(event, type="tool_use_summary", summary=event.text, preceding_tool_use_ids=ids)
+            case PromptSuggested():
+                return self._line(event, type="prompt_suggestion", suggestion=event.text)
 
     def _informational(self, event: Event) -> list[JsonObject]:
         match event:

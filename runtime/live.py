@@ -17,6 +17,7 @@ from rich.live import Live
 from rich.text import Text
 
 from .events import (
+    ActivitySummary,
     AssistantBlock,
     Event,
     Heartbeat,
@@ -32,6 +33,7 @@ from .events import (
     ToolEnded,
     ToolProgress,
     ToolStarted,
+    ToolUseSummary,
     TurnEnded,
 )
 from .messages import Usage
@@ -84,6 +86,7 @@ class LiveView:
         self._since = clock()
         self._activity = "starting"
         self._activity_since = self._since
+        self._summary = ""
         self._running: dict[str, _Running] = {}
         self._text = ""
         self._usage = Usage()
@@ -123,6 +126,10 @@ class LiveView:
                 self._text = ""
             case RetryScheduled() | Heartbeat() | StallWarning():
                 self._now(progress_line(event) or "waiting")
+            case ActivitySummary():
+                self._summary = event.text
+            case ToolUseSummary():
+                self._keep(f"• {event.text}", "dim")
             case PermissionDenied() | MessageWithdrawn() | Notice():
                 self._keep(progress_line(event) or "", "yellow")
 
@@ -151,6 +158,8 @@ class LiveView:
         stay, self._stay = tuple(self._stay), []
         spin = SPINNER[int(now / DRAW_EVERY) % len(SPINNER)]
         lines = [self._styled(f"{spin} {self._activity}  {now - self._activity_since:.0f} s", "bold")]
+        if self._summary:
+            lines.append(self._styled(f"  {self._summary}", "italic"))
         running = list(self._running.values())
         for call in running[:TOOL_LINES]:
             note = f"  {call.note}" if call.note else ""

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from .events import (
+    ActivitySummary,
     Event,
     Heartbeat,
     MessageWithdrawn,
@@ -21,6 +22,7 @@ from .events import (
     StallWarning,
     ToolEnded,
     ToolStarted,
+    ToolUseSummary,
 )
 from .result import Result
 
@@ -75,6 +77,10 @@ def progress_line(event: Event) -> str | None:
             return f"nothing from the model for {event.idle:.0f} s (limit {event.limit:.0f} s)"
         case ModelChanged():
             return f"model {event.new} instead of {event.old}: {event.reason}"
+        case ActivitySummary():
+            return f"now: {event.text}"
+        case ToolUseSummary():
+            return f"so far: {event.text}"
         case Notice():
             return f"{event.level}: {event.source}: {event.text}"
         case _:
