@@ -48,7 +48,7 @@ demo: setup
 	@$(BIN)/atrio demo
 
 test: setup
-	$(BIN)/pytest -m "not soak"
+	$(BIN)/pytest -m "not soak" -n 2 --dist worksteal
 
 soak: setup
 	@$(BIN)/pytest -m soak; status=$$?; test $$status -eq 0 || \
