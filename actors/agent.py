@@ -14,6 +14,8 @@ from atrio.tools.permissions import PermissionMode
 from atrio.tools.sandbox import SandboxPolicy
 
 from .hooks import StopHook, ToolHook
+from .subagents.definitions import SubagentDefinition
+from .subagents.values import BackgroundPolicy
 
 __all__ = ["Agent"]
 
@@ -59,6 +61,10 @@ class Agent:
             requests).
         bookmarks: what follows a run in the background (costs requests); see `Bookmark`.
         small_model: for summaries and bookmarks; None: ``model``.
+        subagents: kinds of agents that it may start below itself (with the tool Agent); besides those, a general one.
+            None: none at all.
+        background_policy: what a run does that would end while agents are at work beside it: ``wait`` for them,
+            ``tell`` the model once, or ``kill`` them.
         max_repeats: the same calls with the same results so many times in a row end the run; None: never.
     """
 
@@ -94,6 +100,12 @@ class Agent:
     bookmarks: frozenset[Bookmark] = attrs.field(default=frozenset(), converter=_bookmarks)
     small_model: str | None = None
     context_window: int | None = attrs.field(default=None, validator=_AT_LEAST_1)
+    subagents: Sequence[SubagentDefinition] | None = attrs.field(
+        default=None, converter=attrs.converters.optional(tuple[SubagentDefinition, ...])
+    )
+    background_policy: BackgroundPolicy = attrs.field(
+        default="wait", validator=attrs.validators.in_(("wait", "tell", "kill"))
+    )
     name: str = "main"
 
     @max_repeats.validator

@@ -19,6 +19,7 @@ import httpx
 
 from atrio.runtime.actor import FunctionActor
 from atrio.runtime.backoff import RetryPolicy
+from atrio.runtime.bookmarks import Bookmark
 from atrio.runtime.config import Config, prepare_home
 from atrio.runtime.context.step import ContextLimits
 from atrio.runtime.errors import ConfigError, ToolRejected
@@ -37,7 +38,7 @@ from atrio.tools.background import BackgroundShells
 from atrio.tools.background_tools import BashOutput, KillShell
 from atrio.tools.glob import Glob
 from atrio.tools.grep import Grep
-from atrio.tools.permissions import Decision, decide_permission
+from atrio.tools.permissions import Decision, PermissionMode, decide_permission
 from atrio.tools.registry import Toolbox
 from atrio.tools.rules import Rules, parse_rule_list
 from atrio.tools.sandbox import Sandbox, choose_sandbox, describe
@@ -51,6 +52,7 @@ from .account import Account
 from .agent import Agent
 from .asker import Asker
 from .attach import Attacher
+from .bookmarks import Bookmarks
 from .broadcaster import Broadcaster
 from .call import CallPipeline, CanUseTool
 from .compactor import Compactor
@@ -80,10 +82,13 @@ from .run import RunFactory
 from .session_hooks import SessionHooks
 from .side_call import SideCall
 from .streamer import Streamer, StreamerSettings
+from .subagents.definitions import GENERAL_PURPOSE
+from .subagents.host import AgentTree, Subagents
+from .subagents.tools import subagent_tools
 from .summarizer import Summarizer
 from .watchdog import IdleLimits, PulseBoard
 
-__all__ = ["Parts", "assemble", "tool_environment"]
+__all__ = ["Parts", "assemble", "child_attacher", "tool_environment"]
 
 BACKGROUND_GRACE = 10.0
 """Seconds for background commands to end with the session, process trees and all."""
@@ -126,9 +131,13 @@ class Parts:
     servers: McpServers
     state: dict[str, Any]
     project: ProjectContext | None
+    subagents: Subagents | None = None
+    agent_id: str | None = None
+    """Which subagent's session this is; None: the main agent's."""
     cache: CacheWatch = attrs.field(factory=CacheWatch)
     reopened: Reopened | None = None
     keeper: Keeper = attrs.field(init=False, eq=False)
+    bookmarks: Bookmarks | None = attrs.field(init=False, eq=False)
 
     @keeper.default
     def _make_keeper(self) -> Keeper:
@@ -144,6 +153,28 @@ class Parts:
             hooks=self.hooks,
             prefetch=self.prefetch,
             project=self.project,
+            over_budget=self.subagents.tree.over_budget if self.agent_id is not None and self.subagents else None,
+        )
+
+    @bookmarks.default
+    def _make_bookmarks(self) -> Bookmarks | None:
+        wanted = self.agent.bookmarks
+        if self.agent.permission_mode is PermissionMode.PLAN:
+            wanted -= {Bookmark.PROMPT_SUGGESTION}
+        if not wanted or self.agent_id is not None:
+            return None
+        memory = self.journal.parent / "memory"
+        if self.project is not None and self.project.memory.index is not None:
+            memory = self.project.memory.index.path.parent
+        return Bookmarks(
+            wanted=wanted,
+            asker=self.asker(),
+            book=self.ledger.record,
+            publish=self.bus.publish,
+            memory=memory if self.project is not None else None,
+            journals=self.journal.parent,
+            redact=self.config.redactor().clean_text,
+            now=self.deps.now,
         )
 
     @property
@@ -163,6 +194,7 @@ class Parts:
                 durability=self.config.durability,
                 redactor=self.config.redactor(),
                 now=self.deps.now,
+                agent_id=self.agent_id,
                 parent=self.reopened.resumed.last_uuid if self.reopened is not None else None,
                 journal=self.reopened.file if self.reopened is not None else None,
             ),
@@ -175,6 +207,8 @@ class Parts:
         specs: list[ChildSpec] = []
         if self.prefetch is not None:
             specs.append(self.prefetch.spec())
+        if self.bookmarks is not None:
+            specs.append(self.bookmarks.spec())
         if (shells := self.background) is not None:
             specs.append(
                 ChildSpec(
@@ -200,11 +234,14 @@ class Parts:
             ledger=Ledger(self.ledger.catalogue),
             session_ledger=self.ledger,
         )
+        if self.subagents is not None:
+            self.subagents.begin_run(account.ledger, history.queue)
         return RunFactory(
             loop=lambda *ends: self._loop(run_id, message, history, account, notices, *ends),
             executor=lambda inbox, loop: self._executor(run_id, inbox, loop),
             streamer=self._streamer,
             compactor=self._compactor,
+            subagents=self.subagents,
             summarizer=(lambda loop: self._summarizer(message, account, loop)) if self.agent.summaries else None,
         )
 
@@ -262,7 +299,7 @@ class Parts:
             no_progress_note=None if repeats is None else repeats // 2,
             no_progress_end=repeats,
             wants_structured_output=agent.output_schema is not None,
-            has_stop_hooks=bool(self.stop_hooks),
+            has_stop_hooks=bool(self.stop_hooks) or self.subagents is not None,
             token_target=agent.token_target,
             task_budget=agent.task_budget,
             max_budget_usd=agent.max_budget_usd,
@@ -300,6 +337,7 @@ class Parts:
             history=history,
             cache=self.cache,
             stop_hooks=self.stop_hooks,
+            subagents=self.subagents,
             max_seconds=agent.max_seconds,
             notices=notices,
         )
@@ -391,14 +429,17 @@ def assemble(
     sandbox = choose_sandbox(agent.sandbox, network=agent.sandbox_network)
     background = BackgroundShells() if project is not None else None
     own = _equip(agent, rules, project, background, sandbox)
-    toolbox = Toolbox([*own, *servers.tools()])
     catalogue = Catalogue.load()
     _check_budget(agent, catalogue)
+    bus, ledger = Broadcaster(), _ledger(catalogue, reopened)
+    subagents = _subagents(agent, project, bus, ledger, journal, deps)
+    if subagents is not None:
+        own += subagent_tools(subagents, agent, catalogue)
+    toolbox = Toolbox([*own, *servers.tools()])
     provider = AnthropicProvider.from_config(config, needs_key=transport is None)
     prepare_home(config)
     files: dict[Path, FileState] = {}
     state: dict[str, Any] = {}
-    bus = Broadcaster()
     environ = tool_environment()
     hooks = attacher = prefetch = None
     if project is not None:
@@ -434,7 +475,7 @@ def assemble(
         bus=bus,
         deps=deps,
         can_use_tool=can_use_tool,
-        ledger=_ledger(catalogue, reopened),
+        ledger=ledger,
         recorder=recorder,
         recorder_inbox=recorder_inbox,
         requests=RequestBuilder.for_session(
@@ -455,6 +496,7 @@ def assemble(
         servers=servers,
         state=state,
         project=project,
+        subagents=subagents,
         reopened=reopened,
         hooks=hooks,
         environ=environ,
@@ -530,7 +572,7 @@ def _attacher(
     toolbox: Toolbox,
     files: Mapping[Path, FileState],
     deps: Dependencies,
-    prefetch: Prefetch,
+    prefetch: Prefetch | None,
     state: Mapping[str, Any],
     background: BackgroundShells | None,
 ) -> Attacher:
@@ -545,6 +587,46 @@ def _attacher(
         mode=mode,
         tasks=lambda: [TaskLine(todo.content, todo.status) for todo in todos_of(state)],
         background=background,
+    )
+
+
+def child_attacher(
+    agent: Agent,
+    project: ProjectContext | None,
+    workspace: Workspace,
+    toolbox: Toolbox,
+    files: Mapping[Path, FileState],
+    deps: Dependencies,
+    state: Mapping[str, Any],
+) -> Attacher | None:
+    """What joins a subagent's conversation beside it, if anything does for its parent."""
+    if project is None:
+        return None
+    return _attacher(agent, project, workspace, toolbox, files, deps, None, state, None)
+
+
+def _subagents(
+    agent: Agent,
+    project: ProjectContext | None,
+    bus: Broadcaster,
+    ledger: Ledger,
+    journal: Path,
+    deps: Dependencies,
+) -> Subagents | None:
+    """Who looks after agents below this one, if it may have any. What the program defines wins over files."""
+    if agent.subagents is None:
+        return None
+    folder = journal.with_suffix("") / "subagents"
+    found = project.subagents if project is not None else ()
+    kinds = {kind.name: kind for kind in (GENERAL_PURPOSE, *found, *agent.subagents)}
+    return Subagents(
+        definitions=kinds,
+        tree=AgentTree(budget=agent.max_budget_usd),
+        publish=bus.publish,
+        new_id=deps.new_id,
+        journal_of=lambda id: str(folder / f"agent-{id}.jsonl"),
+        ledger=ledger,
+        policy=agent.background_policy,
     )
 
 

@@ -106,6 +106,8 @@ class Keeper:
     hooks: SessionHooks | None = None
     prefetch: Prefetch | None = None
     project: ProjectContext | None = None
+    over_budget: Callable[[], str | None] | None = None
+    """Why nothing may be spent any more in the tree of agents that this one is in."""
     plan: ContextPlan = attrs.field(factory=ContextPlan)
     compactions: CompactHistory = attrs.field(factory=CompactHistory)
     calibration: Calibration = attrs.field(factory=Calibration)
@@ -137,6 +139,8 @@ class Keeper:
         Raises:
             ContextExhausted: no request can be made that fits.
         """
+        if self.over_budget is not None and (problem := self.over_budget()) is not None:
+            raise ContextExhausted("budget_exhausted", problem)
         if self.deps.prepare is not None:
             return await self.deps.prepare(job.messages)
         self._turns += 1

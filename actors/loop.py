@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import assert_never
 
 import attrs
@@ -78,6 +79,7 @@ from atrio.runtime.observations import (
     ResponseOpened,
     ResponseRestarted,
     SetupFailed,
+    StopHooksEnded,
     TimeExpired,
 )
 from atrio.runtime.records import Record, RunEndRecord
@@ -117,6 +119,7 @@ from .protocol import (
 from .queue import MessageQueue
 from .recorder import Append, ask_to_write
 from .requests import RequestBuilder
+from .subagents.host import Subagents
 
 __all__ = ["History", "Loop"]
 
@@ -167,7 +170,10 @@ class Loop:
         stop_hooks: Sequence[StopHook] = (),
         max_seconds: float | None = None,
         notices: Sequence[Notice] = (),
+        subagents: Subagents | None = None,
     ) -> None:
+        self._subagents = subagents
+        self._parked: tuple[RunStopHooks, float] | None = None
         self._notices = notices
         self._cache = cache
         self._request: ModelRequest | None = None
@@ -212,10 +218,10 @@ class Loop:
             await self._observe(InputAccepted(message=self._prompt))
             await self._take_what_is_there()
             while self._state.phase is not Phase.TERMINAL:
-                with self.status.waiting(self._what_for()):
-                    item = await self._inbox.receive()
-                await self._take(item)
+                with self.status.waiting(self._what_for()), self._patience():
+                    await self._take(await self._inbox.receive())
                 await self._take_what_is_there()
+                await self._look_at_background()
         except Exception as error:
             self._defect = f"{type(error).__name__}: {error}"
             raise
@@ -255,6 +261,8 @@ class Loop:
         """For inspection: what the run waits for now."""
         if self._state.phase in (Phase.PREPARE, Phase.RECOVER):
             return "the context"
+        if self._state.phase is Phase.HOOKS:
+            return "agents in the background"
         if self._state.phase is not Phase.TOOLS:
             return "the model"
         return ", ".join(call.block.name for call in self._state.turn.open_calls)
@@ -501,8 +509,9 @@ class Loop:
             case Compact():
                 await self._compact(action)
             case RunStopHooks():
-                await self._ask_stop_hooks(action)
+                await self._would_end(action)
             case Finish():
+                await self._stop_background(action)
                 self._finish(action)
             case _Announce():
                 self._history.result = action.result
@@ -619,6 +628,42 @@ class Loop:
             await self._context_ready(Prepared(messages=self._state.messages))
         elif self._state.phase is Phase.RECOVER and self._level is not None:
             await self._observe(CompactFailed(level=self._level, error=error))
+
+    # --- work beside the run ------------------------------------------------------------------------
+
+    async def _would_end(self, action: RunStopHooks) -> None:
+        """The model is done; the run's end may have to wait for what goes on beside it."""
+        until = await self._subagents.before_end() if self._subagents is not None else None
+        self._parked = None if until is None else (action, until)
+        if until is None:
+            await self._ask_stop_hooks(action)
+
+    async def _look_at_background(self) -> None:
+        """Go on with an end that waited, if it need not wait any longer."""
+        if self._parked is None or self._subagents is None or self._state.phase is not Phase.HOOKS:
+            return
+        action, until = self._parked
+        if self._state.queued:
+            # Something has come of it, which the model is to hear.
+            self._parked = None
+            await self._observe(StopHooksEnded())
+        elif not self._subagents.pending or trio.current_time() >= until:
+            await self._would_end(action)
+
+    def _patience(self) -> trio.CancelScope:
+        return trio.CancelScope(deadline=inf if self._parked is None else self._parked[1])
+
+    async def _stop_background(self, action: Finish) -> None:
+        """However the run ends, nothing works on beside it. Cancelled: the end is still to come."""
+        if self._subagents is None or not self._subagents.pending:
+            return
+        gone = False
+        try:
+            await self._subagents.stop_background("the run ends")
+            gone = True
+        finally:
+            if not gone:
+                self._to_do.appendleft(action)
 
     async def _ask_stop_hooks(self, action: RunStopHooks) -> None:
         context = StopContext(

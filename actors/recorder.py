@@ -85,15 +85,21 @@ class Recorder:
         now: Callable[[], datetime],
         parent: str | None = None,
         journal: JournalFile | None = None,
+        agent_id: str | None = None,
     ) -> None:
-        """``journal``: the journal, if it is open already; closed like any other. ``parent``: its last line."""
+        """
+        ``journal``: the journal, if it is open already; closed like any other. ``parent``: its last line. ``agent_id``:
+        the subagent whose journal it is.
+        """
         self._journal = journal
         self._inbox = inbox
         self._path = path
         self._durability = durability
         self._redactor = redactor
         self._now = now
-        self._writer = LineWriter(session_id=session_id, cwd=str(cwd), version=_version(), parent=parent)
+        self._writer = LineWriter(
+            session_id=session_id, cwd=str(cwd), version=_version(), parent=parent, agent_id=agent_id
+        )
         self._owed: list[Append] = []
         self._hole = False
         """Something was not written, so nothing may be written after it."""

@@ -4,6 +4,7 @@ A run: one input to one terminal, as a small supervised tree under one cancel sc
     run (one_for_one)
     ├─ loop       first to start, last to stop: it hears everybody's last words
     ├─ watchdog
+    ├─ subagents   those in the background, if the agent may have any
     ├─ executor
     ├─ compactor
     ├─ streamer
@@ -20,6 +21,7 @@ from collections.abc import Callable, Sequence
 import attrs
 import trio
 
+from atrio.runtime.actor import FunctionActor
 from atrio.runtime.errors import PeerGone, SessionClosed
 from atrio.runtime.mailbox import Address, Inbox, open_mailbox
 from atrio.runtime.messages import Block, TextBlock, UserMessage
@@ -33,6 +35,7 @@ from .executor import Executor
 from .loop import History, Loop
 from .protocol import ActorDown, ContextJob, LoopInput, ModelCall, RunCall, Steered
 from .streamer import Streamer
+from .subagents.host import Subagents
 from .summarizer import Summarizer
 from .watchdog import PulseBoard, Watchdog
 
@@ -55,6 +58,8 @@ STREAMER_GRACE = 5.0
 COMPACTOR_GRACE = 5.0
 WATCHDOG_GRACE = 1.0
 SUMMARIZER_GRACE = 2.0
+SUBAGENTS_GRACE = 60.0
+"""Above what a subagent's own run takes to end, tools with a grace included."""
 
 MAX_RESTARTS = 5
 RESTART_PERIOD = 60.0
@@ -73,6 +78,8 @@ class RunFactory:
     compactor: Callable[[Inbox[ContextJob], Address[LoopInput], PulseBoard], Compactor]
     watchdog: Callable[[PulseBoard], Watchdog] = lambda board: Watchdog(board=board)
     summarizer: Callable[[Address[LoopInput]], Summarizer] | None = None
+    subagents: Subagents | None = None
+    """Owns those in the background; gets the loop to tell of their ends."""
 
 
 class RunTree:
@@ -104,6 +111,7 @@ class RunTree:
                     inbox=self._loop_inbox,
                 ),
                 ChildSpec("watchdog", lambda: factory.watchdog(board), shutdown=WATCHDOG_GRACE),
+                *self._subagents(factory),
                 ChildSpec(
                     "executor",
                     lambda: factory.executor(self._calls_inbox, self.loop),
@@ -128,6 +136,12 @@ class RunTree:
             period=RESTART_PERIOD,
             on_exit=self._child_ended,
         )
+
+    def _subagents(self, factory: RunFactory) -> tuple[ChildSpec, ...]:
+        host = factory.subagents
+        if host is None:
+            return ()
+        return (ChildSpec("subagents", lambda: FunctionActor(host.connect(self.loop).run), shutdown=SUBAGENTS_GRACE),)
 
     def _summarizer(self, factory: RunFactory) -> tuple[ChildSpec, ...]:
         make = factory.summarizer

@@ -20,10 +20,10 @@ from atrio.runtime.config import Config
 from atrio.runtime.context.report import WindowReport
 from atrio.runtime.doors import single_error
 from atrio.runtime.errors import ConfigError, JournalError, PeerGone, ReplyDropped, SessionBusy, SessionClosed
-from atrio.runtime.events import ContextCompacted, Notice
+from atrio.runtime.events import ContextCompacted, Notice, PromptSuggested
 from atrio.runtime.messages import Block, Message, TextBlock, UserMessage, text_of
-from atrio.runtime.records import Record
-from atrio.runtime.rerecord import rerecord
+from atrio.runtime.records import MAIN_SCOPE, Record
+from atrio.runtime.rerecord import records_of, rerecord
 from atrio.runtime.result import Result
 from atrio.runtime.supervisor import Supervisor
 from atrio.runtime.tool import AskHandler
@@ -44,6 +44,8 @@ from .recorder import write_and_wait
 from .reopen import Reopened, reopen
 from .rerun import rerun_calls
 from .run import Run, RunTree
+from .subagents.host import Child
+from .subagents.parts import child_parts
 from .watchdog import PulseBoard, Watchdog
 
 __all__ = ["Session", "open_session", "run_agent"]
@@ -72,6 +74,8 @@ class Session:
         self._tools_revision = parts.servers.revision
         self._closed = False
         self._compacting = False
+        if parts.subagents is not None:
+            parts.subagents.open_child = self._open_child
 
     @property
     def id(self) -> str:
@@ -107,6 +111,16 @@ class Session:
     def context(self) -> WindowReport:
         """What fills the model's window now, and how much room there is."""
         return window_report(self.agent, self.messages, self._parts.requests)
+
+    @property
+    def suggestion(self) -> PromptSuggested | None:
+        """What the user may want to ask for next, after the last run; None unless `Agent.bookmarks` asks for it."""
+        return self._parts.bookmarks.suggestion if self._parts.bookmarks is not None else None
+
+    async def settle(self) -> None:
+        """Wait until the background has done what follows a run (`Agent.bookmarks`). Cancelled: it goes on."""
+        if self._parts.bookmarks is not None:
+            await self._parts.bookmarks.settle()
 
     def tree(self) -> ActorInfo:
         """Every actor of the session as it is now; the run in progress, if there is one, hangs below."""
@@ -236,8 +250,10 @@ class Session:
         self._history = History(
             messages=self._history.messages,
             call_ids=self._history.call_ids,
-            queue=MessageQueue(run_id=run_id, recorder=self._parts.recorder),
+            queue=MessageQueue(run_id=run_id, scope=self._parts.agent_id or MAIN_SCOPE, recorder=self._parts.recorder),
         )
+        if self._parts.bookmarks is not None:
+            self._parts.bookmarks.run_begins()
         notices, self._notices = self._notices, ()
         self._continuation = self._interrupted_prompt = None
         if self._parts.servers.revision != self._tools_revision:
@@ -259,14 +275,45 @@ class Session:
             run.scope.deadline = trio.current_time() + limit
         try:
             with run.scope:
-                await tree.run(task_status=trio.TASK_STATUS_IGNORED)
+                await self._run_all(tree)
             if self._parts.hooks is not None and self._history.result is not None:
                 await self._parts.hooks.failed(self._history.result)
+            if self._parts.bookmarks is not None and run.ended and run.result.is_success:
+                self._parts.bookmarks.run_ended(run.id, self.messages)
         finally:
             self._tree = None
             if self._parts.prefetch is not None:
                 self._parts.prefetch.end_run()
             self._parts.bus.unsubscribe(run.events)
+
+    async def _run_all(self, tree: RunTree) -> None:
+        if (subagents := self._parts.subagents) is None:
+            return await tree.run(task_status=trio.TASK_STATUS_IGNORED)
+        async with trio.open_nursery() as nursery:
+            # The run's actors end one after the other, each in its time; what is below it ends at once.
+            nursery.start_soon(subagents.stop_with)
+            await tree.run(task_status=trio.TASK_STATUS_IGNORED)
+            nursery.cancel_scope.cancel(reason="the run is over")
+
+    @asynccontextmanager
+    async def _open_child(self, child: Child) -> AsyncIterator[Session]:
+        """The session of a subagent."""
+        parts = child_parts(self._parts, child)
+        child.host = parts.subagents
+        async with _running(parts, None, "startup") as session:
+            if child.order.fork:
+                await session.begin_with(self._history)
+            yield session
+
+    async def begin_with(self, history: History) -> None:
+        """
+        Begin with another session's history, recorded here as well. Cancelled: it may be recorded.
+
+        Raises:
+            JournalError: it can't be recorded.
+        """
+        await self._record(records_of(history.messages))
+        self._history = History(messages=history.messages, call_ids=set(history.call_ids))
 
     def _message(self, blocks: tuple[Block, ...]) -> UserMessage:
         return UserMessage(uuid=self._parts.deps.new_id(), content=blocks)
@@ -382,24 +429,31 @@ async def open_session(
             deps=deps,
             reopened=reopened,
         )
-        async with single_error(), trio.open_nursery() as nursery:
-            children = [parts.recorder_spec(), *parts.helper_specs()]
-            supervisor = Supervisor("session", children, max_restarts=0)
-            await nursery.start(supervisor.run)
-            session = Session(parts, supervisor)
-            try:
-                if reopened is not None:
-                    await session.take_up(reopened)
-                if parts.hooks is not None:
-                    source = "startup" if reopened is None else "fork" if fork else "resume"
-                    await parts.hooks.start(source, agent.model, nursery)
-                yield session
-            finally:
-                session.close()
-                if parts.hooks is not None:
-                    await parts.hooks.end()  # noqa: ASYNC102  # shielded and bounded there
-                await parts.pool.aclose()
-                nursery.cancel_scope.cancel(reason="the session was closed")
+        source = "startup" if reopened is None else "fork" if fork else "resume"
+        async with _running(parts, reopened, source) as session:
+            yield session
+
+
+@asynccontextmanager
+async def _running(parts: Parts, reopened: Reopened | None, source: str) -> AsyncIterator[Session]:
+    """The session of these parts, with all that lives as long as it does."""
+    async with single_error(), trio.open_nursery() as nursery:
+        children = [parts.recorder_spec(), *parts.helper_specs()]
+        supervisor = Supervisor("session", children, max_restarts=0)
+        await nursery.start(supervisor.run)
+        session = Session(parts, supervisor)
+        try:
+            if reopened is not None:
+                await session.take_up(reopened)
+            if parts.hooks is not None:
+                await parts.hooks.start(source, parts.agent.model, nursery)
+            yield session
+        finally:
+            session.close()
+            if parts.hooks is not None:
+                await parts.hooks.end()  # noqa: ASYNC102  # shielded and bounded there
+            await parts.pool.aclose()
+            nursery.cancel_scope.cancel(reason="the session was closed")
 
 
 async def run_agent(agent: Agent, prompt: str | Sequence[Block], **options: object) -> Result:

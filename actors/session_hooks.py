@@ -20,7 +20,7 @@ from atrio.runtime.result import Result
 from atrio.runtime.settings import Settings
 
 from .call import CanUseTool
-from .hooking.bridge import EngineApproval, EngineStopHook, EngineToolHook, text_of
+from .hooking.bridge import EngineApproval, EngineStopHook, EngineToolHook, Subagent, text_of
 from .hooking.command import Confine
 from .hooking.config import parse_hooks
 from .hooking.engine import HookEngine
@@ -34,6 +34,7 @@ from .hooking.payloads import (
     session_end,
     session_start,
     stop_failure,
+    subagent_start,
     user_prompt_submit,
 )
 from .hooking.verdicts import HookOutcome
@@ -53,6 +54,8 @@ class SessionHooks:
 
     engine: HookEngine
     publish: Callable[[Event], None]
+    subagent: Subagent | None = None
+    """Whose session this is, where it isn't the main agent's."""
     _contexts: list[str] = attrs.field(factory=list)
     _stop: str | None = None
 
@@ -84,6 +87,16 @@ class SessionHooks:
         engine.on_late = hooks.hear
         return hooks
 
+    @classmethod
+    def of_subagent(
+        cls, parent: SessionHooks, who: Subagent, session: HookSession, *, publish: Callable[[Event], None]
+    ) -> SessionHooks:
+        """The same hooks for a subagent's session."""
+        engine = attrs.evolve(parent.engine, session=session)
+        hooks = cls(engine=engine, publish=publish, subagent=who)
+        engine.on_late = hooks.hear
+        return hooks
+
     # --- as hooks of the agent ----------------------------------------------------------------------
 
     def tool_hooks(self) -> Sequence[ToolHook]:
@@ -92,7 +105,10 @@ class SessionHooks:
         return (EngineToolHook(self.engine, tell=self._tell),)
 
     def stop_hooks(self) -> Sequence[StopHook]:
-        return (EngineStopHook(self.engine, tell=self._tell_people),) if self.engine.has(HookName.STOP) else ()
+        name = HookName.STOP if self.subagent is None else HookName.SUBAGENT_STOP
+        if not self.engine.has(name):
+            return ()
+        return (EngineStopHook(self.engine, tell=self._tell_people, subagent=self.subagent),)
 
     def approval(self, otherwise: CanUseTool | None) -> CanUseTool | None:
         if not self.engine.has(HookName.PERMISSION_REQUEST):
@@ -104,13 +120,16 @@ class SessionHooks:
     async def start(self, source: str, model: str, background: trio.Nursery) -> None:
         """The session begins. Cancelled: the hooks' processes are gone."""
         self.engine.background = background
+        if self.subagent is not None:
+            await self._fire(subagent_start(self.subagent.agent_id, self.subagent.agent_type))
+            return
         for warning in self.engine.config.warnings:
             self.publish(Notice(level="warning", source="hooks", text=warning))
         await self._fire(session_start(source, model=model))
 
     async def end(self) -> None:
         """The session ends; hooks get a short time. Shielded, so that it may be called while cancelled."""
-        if self.engine.has(HookName.SESSION_END):
+        if self.subagent is None and self.engine.has(HookName.SESSION_END):
             with trio.move_on_after(END_LIMIT + 1, shield=True):
                 outcome = await self.engine.fire(session_end("other"), limit=END_LIMIT)
                 self.hear(outcome)
@@ -122,6 +141,8 @@ class SessionHooks:
         Raises:
             PromptBlocked: a hook refuses it.
         """
+        if self.subagent is not None:
+            return  # what an agent says to another is no prompt of a user
         outcome = await self._fire(user_prompt_submit(text))
         reason = outcome.stop or outcome.block
         if reason is not None:

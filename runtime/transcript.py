@@ -65,18 +65,22 @@ class LineWriter:
     cwd: str
     version: str
     parent: str | None = None
+    agent_id: str | None = None
+    """The subagent whose journal it is; ``session_id`` is its main agent's."""
 
     def line(self, record: Record, now: datetime) -> bytes:
         """The record as one line, with its newline. ``now`` is UTC. Never fails, whatever a tool's details are."""
         common: JsonObject = {
             "parentUuid": self.parent,
-            "isSidechain": False,
+            "isSidechain": self.agent_id is not None,
             "userType": "external",
             "cwd": self.cwd,
             "sessionId": self.session_id,
             "version": self.version,
             "timestamp": now.strftime("%Y-%m-%dT%H:%M:%S.") + f"{now.microsecond // 1000:03d}Z",
         }
+        if self.agent_id is not None:
+            common["agentId"] = self.agent_id
         if isinstance(record, SystemRecord) and record.subtype == REWOUND and isinstance(record.data, dict):
             # Readers follow the links: for them, the branch begins where the conversation was taken back to.
             common["parentUuid"] = record.data.get("line", self.parent)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import attrs
 
+from atrio.actors.subagents.definitions import SubagentDefinition, find_subagents
 from atrio.tools.files import in_thread
 
 from .instructions import MANAGED, Instructions, read_instructions
@@ -28,6 +29,7 @@ class ProjectContext:
     instructions: Instructions = attrs.field(factory=Instructions)
     skills: tuple[Skill, ...] = ()
     memory: Memory = attrs.field(factory=Memory)
+    subagents: tuple[SubagentDefinition, ...] = ()
     warnings: tuple[str, ...] = ()
 
     def skill(self, name: str) -> Skill | None:
@@ -63,9 +65,11 @@ def _load(
     instructions = read_instructions(cwd, add_dirs, home, user_home, managed)
     skills, skill_warnings = find_skills(cwd, home, user_home)
     memory = read_memory(cwd, home, user_home)
+    subagents, agent_warnings = find_subagents(cwd, home, user_home)
     return ProjectContext(
         instructions=instructions,
         skills=skills,
         memory=memory,
-        warnings=(*instructions.warnings, *skill_warnings, *memory.warnings),
+        subagents=subagents,
+        warnings=(*instructions.warnings, *skill_warnings, *memory.warnings, *agent_warnings),
     )

@@ -60,15 +60,13 @@ class SubagentDefinition:
         max_budget_usd: it ends before a request once it has cost this much; the parent's budget holds besides.
     """
 
-    name: str
+    name: str = attrs.field()
     description: str
     prompt: str = ""
     tools: tuple[str, ...] | None = attrs.field(default=None, converter=_names)
     disallowed_tools: tuple[str, ...] = attrs.field(default=(), converter=tuple[str, ...])
     model: str = INHERIT
-    max_turns: int | None = attrs.field(
-        default=DEFAULT_MAX_TURNS, validator=attrs.validators.optional(attrs.validators.ge(1))
-    )
+    max_turns: int | None = attrs.field(default=DEFAULT_MAX_TURNS)
     permission_mode: PermissionMode | None = None
     background: bool = False
     max_budget_usd: float | None = attrs.field(
@@ -79,6 +77,11 @@ class SubagentDefinition:
     def _check_name(self, attribute: object, value: str) -> None:
         if not _NAME.fullmatch(value):
             raise ConfigError(f"subagent {value[:80]!r}", "this is no name", "use up to 64 of a-z, 0-9, - _ and .")
+
+    @max_turns.validator
+    def _check_turns(self, attribute: object, value: int | None) -> None:
+        if value is not None and value < 1:
+            raise ConfigError(f"subagent {self.name}", f"max_turns is {value}", "give at least 1, or None for no limit")
 
     def __attrs_post_init__(self) -> None:
         if not self.description.strip():

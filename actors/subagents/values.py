@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias
 
 import attrs
@@ -12,7 +13,7 @@ from atrio.runtime.result import Result, TerminalReason
 
 from .definitions import SubagentDefinition
 
-__all__ = ["BackgroundPolicy", "Order", "Report", "notification", "report_of", "result_text"]
+__all__ = ["BackgroundPolicy", "Order", "Report", "notification", "report_of", "result_text", "still_at_work"]
 
 BackgroundPolicy: TypeAlias = Literal["wait", "tell", "kill"]
 """
@@ -93,4 +94,13 @@ def notification(order: Order, report: Report) -> str:
         f"<task-notification>\n<task-id>{order.agent_id}</task-id>\n<status>{report.status}</status>\n"
         f"<summary>{summary}</summary>\n<result>\n{result_text(order, report, NEWS_CHARS)}\n</result>\n"
         "</task-notification>"
+    )
+
+
+def still_at_work(orders: Sequence[Order]) -> str:
+    """What a model is told that ends its run over work in the background."""
+    lines = "\n".join(f"- {order.agent_id}: {order.description}" for order in orders)
+    return (
+        f"<system-reminder>\nThese agents are still at work in the background:\n{lines}\nIf you need what comes of "
+        "them, wait for it with AgentOutput (wait: true). If you end now, they are stopped.\n</system-reminder>"
     )
