@@ -228,7 +228,7 @@ class Loop:
         finally:
             # After a defect the others still work: their last words are awaited first (`end_after_defect`).
             if self._defect is None:
-                await self._say_last_words()
+                await self._say_last_words()  # noqa: ASYNC102  # shielded and bounded there
 
     async def end_after_defect(self) -> None:
         """
@@ -282,9 +282,9 @@ class Loop:
         finally:
             # Whatever their last words were, the run has an end that everybody hears of.
             if self._state.phase is not Phase.TERMINAL:
-                await self._observe(self._why_broken_off(during))
+                await self._observe(self._why_broken_off(during))  # noqa: ASYNC102  # by the caller, too
             else:
-                await self._work_off()
+                await self._work_off()  # noqa: ASYNC102
 
     def _why_broken_off(self, during: Phase) -> Observation:
         if self._defect is not None:

@@ -195,8 +195,8 @@ async def test_a_summary_that_was_limited_does_not_close_the_gate_for_a_day(
 def test_a_ledger_of_any_length_keeps_the_latest_responses_and_the_sums() -> None:
     """It kept every response of a run, and each of them twice."""
     ledger = Ledger(Catalogue.load())
+    usage = Usage(input_tokens=1, output_tokens=2, reported=True)
     for number in range(3000):
-        usage = Usage(input_tokens=1, output_tokens=2, reported=True)
         ledger.record(f"msg_{number}", "claude-haiku-4-5" if number % 2 else "claude-sonnet-4-5", usage)
     # What comes again takes the place of what came before.
     ledger.record("msg_2990", "claude-haiku-4-5", attrs.evolve(usage, output_tokens=5))
