@@ -55,6 +55,9 @@ class Options:
     token_target: int | None = None
     fallback_models: tuple[str, ...] = ()
     json_schema: str | None = None
+    summaries: bool = False
+    prompt_suggestions: bool = False
+    small_model: str | None = None
     unattended: bool = False
     session_id: str | None = None
     continue_last: bool = False

@@ -226,6 +226,13 @@ FLAGS: Final = (
         read=_fallbacks,
     ),
     _one("--json-schema", "SCHEMA", "JSON Schema (or a file with one) that the answer must fit", read=_text),
+    Flag(names=("--summaries",), field="summaries", help="say in a few words what goes on (costs requests)"),
+    Flag(
+        names=("--prompt-suggestions",),
+        field="prompt_suggestions",
+        help="after the run, guess what you will ask for next (costs a request)",
+    ),
+    _one("--small-model", "NAME", "the model for summaries and suggestions (else the main one)", read=_name),
     Flag(names=("--unattended",), field="unattended", help="wait out rate limits and overloads, however long"),
     _one("--session-id", "UUID", "the new session's id (else one is drawn)", read=_name),
     Flag(names=("-c", "--continue"), field="continue_last", help="go on with the last session of this folder"),
@@ -266,7 +273,7 @@ LATER: Final = frozenset(
         *("--agents", "--agent", "--effort", "--betas"),
         *("--permission-prompt-tool", "--include-hook-events", "--thinking", "--max-thinking-tokens", "--plugin-dir"),
         *("--replay-user-messages", "--forward-subagent-text", "--append-subagent-system-prompt", "--bare"),
-        *("--debug", "-d", "--debug-file", "--prompt-suggestions", "--no-session-persistence"),
+        *("--debug", "-d", "--debug-file", "--no-session-persistence"),
     )
 )
 BY_NAME: Final[Mapping[str, Flag]] = {name: flag for flag in FLAGS for name in flag.names}

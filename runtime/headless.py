@@ -33,6 +33,7 @@ from .wirejson import mend
 
 if TYPE_CHECKING:
     from atrio.actors.run import Run
+    from atrio.actors.session import Session
 
     from .job import Job
 
@@ -42,6 +43,9 @@ ABORTED: Final = frozenset((TerminalReason.ABORTED_STREAMING, TerminalReason.ABO
 
 SETUP_FAULTS: Final = frozenset((FailureKind.UNREACHABLE, FailureKind.AUTHENTICATION, FailureKind.NOT_FOUND))
 """What the very first request can fail by when the address, the key or the model's name is wrong."""
+
+SUGGESTION_PATIENCE: Final = 25.0
+"""Seconds to wait, after all else is done, for the suggestion that was asked for."""
 
 
 @attrs.frozen
@@ -89,6 +93,7 @@ class _Runner:
         self._signal: signal.Signals | None = None
         self._output_error: OSError | None = None
         self._failure: str | None = None
+        self._suggestion: str | None = None
         self.view = self._new_view() if job.live else None
 
     def _new_view(self) -> LiveView:
@@ -153,6 +158,19 @@ class _Runner:
             )
             async for event in run:
                 await self._take(event)
+            if job.options.prompt_suggestions and job.options.output_format != "json":
+                await self._wait_for_suggestion(session)
+
+    async def _wait_for_suggestion(self, session: Session) -> None:
+        """What was asked for is there already; whoever doesn't want to wait interrupts."""
+        with trio.move_on_after(SUGGESTION_PATIENCE):
+            await session.settle()
+        if (found := session.suggestion) is None or self._lines is None:
+            return
+        self._suggestion = found.text
+        if self._job.options.output_format == "stream-json":
+            for line in self._lines.line_of(found):
+                await self._write(encode_line(line, self._redactor))
 
     async def _broke_off(self, reason: str) -> None:
         """The session failed under the run: what it still said, and a result in any case."""
@@ -221,7 +239,7 @@ class _Runner:
         async for number in signals:
             first = self._signal is None
             self._signal = self._signal or signal.Signals(number)
-            if first and self._run is not None:
+            if first and self._run is not None and self._result is None:
                 self._run.interrupt(self._signal.name)
                 continue
             for each in (signal.SIGINT, signal.SIGTERM):
@@ -254,6 +272,8 @@ class _Runner:
         if result.is_success and self._failure is None:
             if self._job.live:
                 sentences.append(outcome_line(result))
+            if self._suggestion is not None and self._job.options.output_format == "text":
+                sentences.append(f"to go on, perhaps: {self._suggestion}")
             return self._outcome(0, *sentences)
         if (setup := self._setup_fault(result)) is not None:
             return self._outcome(2, setup)

@@ -17,6 +17,7 @@ from uuid import UUID
 import attrs
 
 from .arguments import Options
+from .bookmarks import Bookmark
 from .config import Config
 from .errors import ConfigError
 from .flags import PERMISSION_MODES
@@ -128,6 +129,9 @@ def _agent(options: Options, config: Config) -> Agent:
         max_budget_usd=options.max_budget_usd,
         max_seconds=options.max_seconds,
         max_repeats=options.max_repeats,
+        summaries=options.summaries,
+        bookmarks=(Bookmark.PROMPT_SUGGESTION,) if options.prompt_suggestions else (),
+        small_model=options.small_model,
         task_budget=options.task_budget,
         token_target=options.token_target,
         fallback_models=options.fallback_models,
