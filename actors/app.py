@@ -27,7 +27,7 @@ from atrio.runtime.events import Notice, RunStarted
 from atrio.runtime.journal import journal_path, results_folder
 from atrio.runtime.ledger import Ledger
 from atrio.runtime.mailbox import Address, Inbox, open_mailbox
-from atrio.runtime.messages import UserMessage, text_of
+from atrio.runtime.messages import Usage, UserMessage, text_of
 from atrio.runtime.model import Provider
 from atrio.runtime.prices import Catalogue
 from atrio.runtime.records import ToolStartRecord
@@ -246,9 +246,12 @@ class Parts:
         )
 
     def _summarizer(self, message: UserMessage, account: Account, loop: Address[LoopInput]) -> Summarizer:
-        return Summarizer(
-            prompt=text_of(message.content), bus=self.bus, loop=loop, asker=self.asker(), book=account.response
-        )
+        def book(message_id: str, model: str, usage: Usage) -> None:
+            # Paid for, but none of the agent's own responses.
+            self.ledger.record(message_id, model, usage)
+            account.ledger.record(message_id, model, usage)
+
+        return Summarizer(prompt=text_of(message.content), bus=self.bus, loop=loop, asker=self.asker(), book=book)
 
     def asker(self) -> Asker:
         """For small questions beside the work."""
