@@ -36,14 +36,20 @@ class Account:
     session_id: str
     run_id: str
     ledger: Ledger
-    """This run's."""
+    """This run's, with all that subagents use."""
     session_ledger: Ledger
     denials: list[Denial] = attrs.field(factory=list)
     deferred: list[Denial] = attrs.field(factory=list)
     started: float = attrs.field(factory=trio.current_time)
+    _own: Ledger = attrs.field(init=False)
+    """What this agent itself used."""
     _api_time: float = 0.0
     _request_started: float | None = None
     _first_token: float | None = None
+
+    @_own.default
+    def _begin_own(self) -> Ledger:
+        return Ledger(self.ledger.catalogue)
 
     def request_started(self) -> None:
         self._request_started = trio.current_time()
@@ -60,6 +66,7 @@ class Account:
     def response(self, message_id: str, model: str, usage: Usage) -> float | None:
         """Book one response; its cost in USD, or None if the price is unknown."""
         self.session_ledger.record(message_id, model, usage)
+        self._own.record(message_id, model, usage)
         return self.ledger.record(message_id, model, usage)
 
     def last_text(self, messages: tuple[Message, ...]) -> str:
@@ -91,7 +98,7 @@ class Account:
             duration_api=self._api_time,
             time_to_first_token=self._first_token,
             stop_reason=last.stop_reason if last is not None else None,
-            usage=self.ledger.usage,
+            usage=self._own.usage,
             model_usage=self.ledger.by_model,
             cost_usd=self.ledger.cost_usd,
             permission_denials=tuple(self.denials),

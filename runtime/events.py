@@ -350,7 +350,9 @@ class SubagentEnded(Event):
     agent_id: str
     agent_type: str
     call_id: str
+    description: str
     status: SubagentStatus
+    journal: str
     text: str
     error: str = ""
     usage: Usage

@@ -117,6 +117,8 @@ def _agent(parent: Parts, child: Child) -> Agent:
         output_schema=None,
         stop_hooks=(),
         token_target=None,
+        summaries=False,
+        bookmarks=(),
         task_budget=None,
     )
 

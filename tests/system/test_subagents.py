@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import pytest
 import trio
 import trio.testing
+from tests.support.agents import Probe, stage
 
 from atrio.actors.subagents.definitions import SubagentDefinition
-from atrio.actors.testing import ScriptedModel, Turn, text, tool
-from atrio.runtime.events import SubagentEnded, SubagentProgress, SubagentStarted
+from atrio.actors.testing import Fault, ScriptedModel, Turn, text, tool
+from atrio.runtime.events import SubagentEnded, SubagentStarted
 from atrio.runtime.messages import JsonObject, Usage, UserMessage, text_of
-from tests.support.agents import Probe, Stage, stage
 
 KIND = SubagentDefinition(name="worker", description="works", prompt="You are a worker.")
 
@@ -58,7 +57,9 @@ def in_turn(*turns: Turn) -> Callable[[JsonObject], Turn]:
     return lambda body: turns[min(answers(body), len(turns) - 1)]
 
 
-async def test_foreground_result_is_the_childs_last_words(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
+async def test_foreground_result_is_the_childs_last_words(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
     model = model_of(
         {"go": in_turn(Turn(agent("look")), Turn(text("Done."))), "look": in_turn(Turn(text("I found it.")))}
     )
@@ -82,6 +83,69 @@ async def test_background_result_joins_a_later_turn(tmp_path: Path, autojump_clo
     async with stage(tmp_path, model, subagents=(KIND,)) as on:
         result = await on.run()
     assert result.text == "Done."
-    news = [m for m in on.session.messages if isinstance(m, UserMessage) and "<task-notification>" in text_of(m.content)]
-    assert [True] == [m.hidden for m in news]
+    news = [
+        m for m in on.session.messages if isinstance(m, UserMessage) and "<task-notification>" in text_of(m.content)
+    ]
+    assert [True] == [message.hidden for message in news]
     assert "I found it." in text_of(news[0].content)
+
+
+async def test_a_tree_of_21_ends_with_one_terminal_event_each_and_a_ledger_that_adds_up(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Twenty at once: some in the background, some crash, one hangs."""
+
+    async def behave(name: str, ctx: Any) -> str:
+        if name == "hang":
+            await trio.sleep_forever()
+        raise RuntimeError("the tool broke")
+
+    probe = Probe(behave=behave)
+    calls = [agent(f"here{n} task", run_in_background=False) for n in range(6)]
+    calls += [agent(f"beside{n} task", run_in_background=True) for n in range(9)]
+    calls += [agent(f"crash{n} task", run_in_background=n % 2 == 0) for n in range(4)]
+    calls += [agent("hang task", run_in_background=True)]
+    script: Script = {"go": in_turn(Turn(*calls), Turn(text("The end.")))}
+    for n in range(9):
+        work = in_turn(Turn(tool("Probe", {"name": "work"})), Turn(text(f"Result {n}."), delay=float(n)))
+        script |= {f"here{n}": work, f"beside{n}": work}
+    script |= {f"crash{n}": in_turn(Turn(text("unreachable"))) for n in range(4)}
+    script["hang"] = in_turn(Turn(text("I begin."), tool("Probe", {"name": "hang"})))
+    model = ScriptedModel(
+        by=lambda body: script[said(body).split()[0]](body),
+        faults=lambda number, body: refused() if said(body).startswith("crash") else None,
+    )
+    async with stage(tmp_path, model, probe, subagents=(KIND,), options={"tool_concurrency": 20}) as on:
+        result = await on.run()
+        session = on.session
+    assert "success" == result.subtype
+    started, ended = on.of(SubagentStarted), on.of(SubagentEnded)
+    assert 20 == len(started)
+    assert sorted(e.agent_id for e in started) == sorted(e.agent_id for e in ended)
+    outcomes = {e.description.split()[1]: e.status for e in ended}
+    assert {f"here{n}" for n in range(6)} | {f"beside{n}" for n in range(9)} == {
+        name for name, status in outcomes.items() if status == "completed"
+    }
+    assert {"failed"} == {status for name, status in outcomes.items() if name.startswith("crash")}
+    assert "stopped" == outcomes["hang"]
+    total = sum((entry.usage for entry in result.model_usage.values()), Usage())
+    assert total == result.usage + sum((e.usage for e in ended), Usage())
+    assert total == recorded_usage(session.journal)
+    assert total == sum((e.usage for e in ended), Usage()) + usage_in(session.journal)
+
+
+def refused() -> Fault:
+    return Fault.status(400)
+
+
+def usage_in(journal: Path) -> Usage:
+    """What the lines of one journal add up to."""
+    lines = [orjson.loads(line) for line in journal.read_bytes().splitlines()]
+    found = [line["message"]["usage"] for line in lines if line["type"] == "assistant" and "usage" in line["message"]]
+    return sum((Usage().updated(usage) for usage in found), Usage())
+
+
+def recorded_usage(journal: Path) -> Usage:
+    """The same for a whole tree."""
+    folder = journal.with_suffix("") / "subagents"
+    return sum(map(usage_in, folder.glob("*.jsonl")), usage_in(journal))
