@@ -204,7 +204,8 @@ class Replayer:
             case RunStartRecord() | RunEndRecord():
                 self.out.run = record
                 # A run's end delivers all that it accepted; what was refused at that very moment may still be here.
-                self.out.queued = {}
+                begun = record.run_id if isinstance(record, RunStartRecord) else None
+                self.out.queued = {id: each for id, each in self.out.queued.items() if each.run_id == begun}
                 self._close()
 
     def finish(self) -> Replay:
@@ -225,7 +226,8 @@ class Replayer:
 
     def _queue(self, record: QueueRecord) -> None:
         run = self.out.run
-        if run is None or (isinstance(run, RunStartRecord) and run.run_id == record.run_id):
+        # It may have come before the run's own first record. What comes behind the last one was refused.
+        if run is None or isinstance(run, RunStartRecord) == (run.run_id == record.run_id):
             self.out.queued[record.message.uuid] = record
 
     def _rewind(self, uuid: str) -> None:

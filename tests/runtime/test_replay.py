@@ -44,9 +44,12 @@ from atrio.runtime.observations import (
 )
 from atrio.runtime.records import (
     BlockRecord,
+    Priority,
+    QueueRecord,
     Record,
     ResponseEndRecord,
     ResultRecord,
+    RunEndRecord,
     RunStartRecord,
     SystemRecord,
     ToolStartRecord,
@@ -298,7 +301,7 @@ class Recorded:
 STEPS = st.lists(
     st.one_of(
         st.sampled_from(["text", "text", "think", "call", "call", "answer", "answer", "end", "end", "pause", "cut"]),
-        st.sampled_from(["steer", "fail", "crash", "restart", "interrupt", "down"]),
+        st.sampled_from(["steer", "steer_now", "steer_later", "fail", "crash", "restart", "interrupt", "down"]),
     ),
     max_size=40,
 )
@@ -331,12 +334,10 @@ def act(run: Recorded, step: str, numbers: itertools.count[int]) -> None:
         case "restart" if streaming and not state.turn.calls:
             run.feed(ResponseRestarted(request=state.turn.request, reason="r"))
             run.opened()
-        case "steer":
-            run.feed(
-                MessageQueued(
-                    message=UserMessage(uuid=f"s{next(numbers)}", content=(TextBlock("and"),), origin="steer")
-                )
-            )
+        case "steer" | "steer_now" | "steer_later":
+            message = UserMessage(uuid=f"s{next(numbers)}", content=(TextBlock("and"),), origin="steer")
+            priorities: dict[str, Priority] = {"steer_now": "now", "steer_later": "later"}
+            run.feed(MessageQueued(message=message, priority=priorities.get(step, "next")))
         case "interrupt":
             run.feed(Interrupted(reason="i", during=state.phase))
         case "down":
@@ -367,3 +368,21 @@ def test_a_replayed_journal_is_the_history_in_memory(
     drive(run, [*steps, "interrupt"], numbers, [])
     again = Recorded(one_id=one_id, history=run.state.messages, number=1, max_turns=max_turns)
     drive(again, [*more, "interrupt"], numbers, run.records)
+
+
+# --- messages that wait ----------------------------------------------------------------------------
+
+
+def queued(name: str, run_id: str) -> QueueRecord:
+    return QueueRecord(uuid=f"q{name}", message=user(name), run_id=run_id)
+
+
+def test_a_message_waits_until_it_is_delivered_or_its_run_ends() -> None:
+    start = RunStartRecord(uuid="a", run_id="r", model="m")
+    end = RunEndRecord(uuid="z", run_id="r", terminal_reason="completed")
+    assert ["m"] == list(replay([start, queued("m", "r")]).queued)
+    assert ["m"] == list(replay([queued("m", "r"), start]).queued)
+    assert [] == list(replay([start, queued("m", "r"), UserRecord(message=user("m"))]).queued)
+    assert [] == list(replay([start, queued("m", "r"), end]).queued)
+    assert [] == list(replay([start, end, queued("m", "r")]).queued)
+    assert ["n"] == list(replay([start, end, queued("n", "s")]).queued)

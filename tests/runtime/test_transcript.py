@@ -28,6 +28,7 @@ from atrio.runtime.messages import (
 )
 from atrio.runtime.records import (
     BlockRecord,
+    QueueRecord,
     Record,
     ResponseEndRecord,
     ResultRecord,
@@ -114,6 +115,16 @@ RECORDS: st.SearchStrategy[Record] = st.one_of(
         hidden=st.booleans(),
         pinned=st.booleans(),
     ).map(lambda message: UserRecord(message=message)),
+    st.builds(
+        QueueRecord,
+        uuid=TEXTS,
+        message=st.builds(
+            UserMessage, uuid=TEXTS, content=st.builds(TextBlock, TEXTS).map(lambda b: (b,)), origin=ORIGINS
+        ),
+        run_id=TEXTS,
+        priority=st.sampled_from(["now", "next", "later"]),
+        scope=TEXTS,
+    ),
     st.builds(BlockRecord, uuid=TEXTS, message_id=TEXTS, model=TEXTS, block=BLOCKS, requested_model=TEXTS),
     st.builds(
         ResponseEndRecord,
