@@ -7,8 +7,6 @@ what was queued meanwhile, then the end.
 
 from __future__ import annotations
 
-import attrs
-
 from . import notes
 from .actions import Action, Publish, StopModel, Transition
 from .backoff import Position
@@ -17,7 +15,16 @@ from .events import Notice
 from .model import ModelFailure
 from .progress import fingerprint
 from .result import TerminalReason
-from .state import STRUCTURED_OUTPUT, Call, ContinueReason, LoopState, Phase, assistant_message, results_message
+from .state import (
+    STRUCTURED_OUTPUT,
+    Call,
+    ContinueReason,
+    LoopState,
+    Phase,
+    assistant_message,
+    changed,
+    results_message,
+)
 from .steps import (
     add_hidden,
     finish,
@@ -44,16 +51,16 @@ def conclude_response(state: LoopState, failure: ModelFailure | None = None) -> 
     turn = state.turn
     ended = (response_end(state, incomplete=failure is not None),)
     if turn.open_calls:
-        return Transition(attrs.evolve(state, phase=Phase.TOOLS), ended)
+        return Transition(changed(state, phase=Phase.TOOLS), ended)
     if turn.calls:
         return after_tools(state).prefixed(*ended)
     if failure is not None:
         return _resume_cut(with_response(state), failure).prefixed(*ended)
-    state = attrs.evolve(state, cut_recoveries=0)
+    state = changed(state, cut_recoveries=0)
     if turn.stop_reason in OUTPUT_LIMIT:
         return _output_limit(state, ended)
     if turn.stop_reason == "pause_turn" and state.pauses < state.limits.max_pauses:
-        kept = attrs.evolve(with_response(state), pauses=state.pauses + 1)
+        kept = changed(with_response(state), pauses=state.pauses + 1)
         return next_turn(kept).prefixed(*ended)
     return wrap_up(with_response(state)).prefixed(*ended)
 
@@ -68,10 +75,10 @@ def break_in(state: LoopState) -> Transition:
     if turn.position < Position.COMMITTED:
         void = withdraw(state, "the user broke in")
         state, joined = join_queued(state)
-        return go_on(attrs.evolve(state, transition=ContinueReason.NEXT_TURN), stop, *void, *joined)
+        return go_on(changed(state, transition=ContinueReason.NEXT_TURN), stop, *void, *joined)
     ended = (stop, response_end(state, incomplete=True))
     if turn.open_calls:
-        return Transition(attrs.evolve(state, phase=Phase.TOOLS), ended)
+        return Transition(changed(state, phase=Phase.TOOLS), ended)
     if turn.calls:
         return after_tools(state).prefixed(*ended)
     return next_turn(with_response(state)).prefixed(*ended)
@@ -81,7 +88,7 @@ def after_tools(state: LoopState) -> Transition:
     """Every call of the turn has its result: they join the history together with the response."""
     turn = state.turn
     messages = (*state.messages, assistant_message(state, turn.blocks), results_message(state))
-    state = attrs.evolve(
+    state = changed(
         state,
         messages=messages,
         pauses=0,
@@ -133,7 +140,7 @@ def _point_out_circles(state: LoopState) -> Transition:
     """The next turn; with a word to the model if it goes in circles, or if its answer didn't fit the schema."""
     limits = state.limits
     if limits.wants_structured_output and any(map(_is_answer, state.turn.calls)):
-        state = attrs.evolve(state, structured_output_retries=state.structured_output_retries + 1)
+        state = changed(state, structured_output_retries=state.structured_output_retries + 1)
     if limits.no_progress_note is not None and state.circles.repeats == limits.no_progress_note:
         state = queue_hidden(state, "recovery", notes.no_progress(state.circles.repeats + 1), "circles")
     return next_turn(state)
@@ -145,7 +152,7 @@ def _resume_cut(state: LoopState, failure: ModelFailure) -> Transition:
     if not failure.retryable or count > state.limits.max_cut_recoveries:
         return finish(state, TerminalReason.API_ERROR, errors=(failure.message,), failure=failure)
     state = queue_hidden(state, "recovery", notes.RESUME_CUT, "cut", count)
-    return next_turn(attrs.evolve(state, cut_recoveries=count))
+    return next_turn(changed(state, cut_recoveries=count))
 
 
 def _output_limit(state: LoopState, ended: tuple[Action, ...]) -> Transition:
@@ -163,7 +170,7 @@ def _escalate(state: LoopState) -> Transition:
     """Transition max_output_tokens_escalate: the same request with a higher cap; the cut response is void."""
     reason = "cut off by the output limit; asked again with a higher one"
     return go_on(
-        attrs.evolve(
+        changed(
             state,
             max_output_tokens_override=state.limits.escalated_output_tokens,
             transition=ContinueReason.MAX_OUTPUT_TOKENS_ESCALATE,
@@ -180,7 +187,7 @@ def _resume_output(state: LoopState, ended: tuple[Action, ...]) -> Transition:
         text = f"{notes.cut_calls(state.turn.incomplete)}\n\n{text}"
     kept, told = add_hidden(with_response(state), "recovery", text, count)
     return go_on(
-        attrs.evolve(
+        changed(
             kept,
             max_output_tokens_recovery_count=count,
             transition=ContinueReason.MAX_OUTPUT_TOKENS_RECOVERY,

@@ -42,7 +42,7 @@ from .observations import (
 from .records import BlockRecord, ResultRecord, RunStartRecord, UserRecord
 from .recovery import compact_failed, compacted, recover, replace_history
 from .result import TerminalReason
-from .state import Call, LoopState, Phase, Turn, block_id, derive_id, result_id
+from .state import Call, LoopState, Phase, Turn, block_id, changed, derive_id, result_id
 from .steps import ask_model, finish, join_queued, settle, withdraw
 
 __all__ = ["decide"]
@@ -99,7 +99,7 @@ def _accept(state: LoopState, observation: InputAccepted) -> Transition:
     message = observation.message
     started = RunStartRecord(uuid=derive_id(state.run_id, "run", "start"), run_id=state.run_id, model=state.model)
     return Transition(
-        attrs.evolve(state, phase=Phase.PREPARE, messages=(*state.messages, message)),
+        changed(state, phase=Phase.PREPARE, messages=(*state.messages, message)),
         (Write((started, UserRecord(message=message)), sync=True), Prepare()),
     )
 
@@ -107,11 +107,11 @@ def _accept(state: LoopState, observation: InputAccepted) -> Transition:
 def _queue(state: LoopState, observation: MessageQueued) -> Transition:
     message = observation.message
     if observation.priority == "later":
-        return Transition(attrs.evolve(state, later=(*state.later, message)))
-    state = attrs.evolve(state, queued=(*state.queued, message))
+        return Transition(changed(state, later=(*state.later, message)))
+    state = changed(state, queued=(*state.queued, message))
     if observation.priority == "next":
         return Transition(state)
-    state = attrs.evolve(state, urgent=True)
+    state = changed(state, urgent=True)
     return break_in(state) if state.phase is Phase.STREAM else Transition(state)
 
 
@@ -131,7 +131,7 @@ def _request(state: LoopState, observation: ContextReady) -> Transition:
             view = None
     for message in observation.attachments:
         told += (Write((UserRecord(message=message),)), Publish(UserMessageAdded(message=message)))
-    state = attrs.evolve(
+    state = changed(
         state,
         phase=Phase.STREAM,
         turn=Turn(request=state.turn.request + 1),
@@ -143,7 +143,7 @@ def _request(state: LoopState, observation: ContextReady) -> Transition:
         known = len(state.messages)
         state, joined = join_queued(state)
         view = state.view if state.view is None else (*state.view, *state.messages[known:])
-        state, told = attrs.evolve(state, view=view), (*told, *joined)
+        state, told = changed(state, view=view), (*told, *joined)
     budget = state.limits.max_budget_usd
     if budget is None or (observation.spent_usd is not None and observation.spent_usd < budget):
         return Transition(state, (*told, *ask_model(state)))
@@ -173,12 +173,12 @@ def _response(
         case ResponseOpened():
             # A server that gives its message no id gets one, since withdrawals and the ledger go by it.
             message_id = observation.message_id or derive_id(state.run_id, turn.request, "message")
-            opened = attrs.evolve(turn, message_id=message_id, model=observation.model, usage=observation.usage)
-            return Transition(attrs.evolve(state, turn=opened))
+            opened = changed(turn, message_id=message_id, model=observation.model, usage=observation.usage)
+            return Transition(changed(state, turn=opened))
         case BlockArrived():
             return _block_arrived(state, observation)
         case ResponseFinished():
-            ended = attrs.evolve(
+            ended = changed(
                 turn,
                 stop_reason=observation.stop_reason,
                 usage=observation.usage,
@@ -186,10 +186,10 @@ def _response(
             )
             spent = state.output_spent + observation.usage.output_tokens
             context = observation.usage.context_tokens or state.context_tokens
-            return conclude_response(attrs.evolve(state, turn=ended, output_spent=spent, context_tokens=context))
+            return conclude_response(changed(state, turn=ended, output_spent=spent, context_tokens=context))
         case ResponseRestarted():
             fresh = Turn(request=turn.request, crashes=turn.crashes)
-            return Transition(attrs.evolve(state, turn=fresh), withdraw(state, observation.reason))
+            return Transition(changed(state, turn=fresh), withdraw(state, observation.reason))
         case ResponseFailed():
             return _response_failed(state, observation)
 
@@ -213,11 +213,11 @@ def _block_arrived(state: LoopState, observation: BlockArrived) -> Transition:
         block=block,
         usage=turn.usage,
     )
-    turn = attrs.evolve(turn, blocks=(*turn.blocks, block))
+    turn = changed(turn, blocks=(*turn.blocks, block))
     if not isinstance(block, ToolUseBlock):
-        return Transition(attrs.evolve(state, turn=turn), (Write((record,)), Publish(event)))
-    turn = attrs.evolve(turn, calls=(*turn.calls, Call(block=block)))
-    state = attrs.evolve(state, turn=turn)
+        return Transition(changed(state, turn=turn), (Write((record,)), Publish(event)))
+    turn = changed(turn, calls=(*turn.calls, Call(block=block)))
+    state = changed(state, turn=turn)
     actions = (Write((record,)), Publish(event))
     if len(turn.calls) <= state.limits.max_calls_per_response:
         return Transition(state, (*actions, StartCall(block=block)))
@@ -231,7 +231,7 @@ def _response_failed(state: LoopState, observation: ResponseFailed) -> Transitio
         note = Notice(level="warning", source="model", text=f"the response is incomplete: {failure.message}")
         return conclude_response(state, failure).prefixed(Publish(note))
     if observation.crashed and turn.crashes < state.limits.max_crash_retries:
-        again = attrs.evolve(state, turn=Turn(request=turn.request + 1, crashes=turn.crashes + 1))
+        again = changed(state, turn=Turn(request=turn.request + 1, crashes=turn.crashes + 1))
         return Transition(again, (*withdraw(state, failure.message), *ask_model(again)))
     return recover(state, failure)
 
@@ -253,8 +253,8 @@ def _call_ended(state: LoopState, observation: CallEnded) -> Transition:
         stop_loop=observation.stop_loop,
         deferred=observation.deferred,
     )
-    turn = attrs.evolve(state.turn, calls=(*calls[:position], call, *calls[position + 1 :]))
-    state = attrs.evolve(state, turn=turn)
+    turn = changed(state.turn, calls=(*calls[:position], call, *calls[position + 1 :]))
+    state = changed(state, turn=turn)
     uuid = result_id(state, observation.call_id)
     record = ResultRecord(uuid=uuid, block=observation.result, name=call.block.name, details=observation.details)
     event = ToolEnded(

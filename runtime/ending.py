@@ -7,14 +7,12 @@ send the loop round again, and each is counted.
 
 from __future__ import annotations
 
-import attrs
-
 from . import notes
 from .actions import Publish, RunStopHooks, Transition
 from .events import Notice
 from .observations import StopHooksEnded
 from .result import TerminalReason
-from .state import ContinueReason, LoopState, Phase, TokenTarget
+from .state import ContinueReason, LoopState, Phase, TokenTarget, changed
 from .steps import add_hidden, finish, go_on, next_turn, queue_hidden
 
 __all__ = ["complete", "hooks_ended", "structured_output_exhausted", "wrap_up"]
@@ -34,7 +32,7 @@ def wrap_up(state: LoopState) -> Transition:
     if state.limits.wants_structured_output:
         return _demand_structured_output(state)
     if state.limits.has_stop_hooks:
-        waiting = attrs.evolve(state, phase=Phase.HOOKS)
+        waiting = changed(state, phase=Phase.HOOKS)
         return Transition(waiting, (RunStopHooks(active=state.stop_hook_active),))
     return _after_hooks(state)
 
@@ -45,9 +43,7 @@ def complete(state: LoopState) -> Transition:
         return finish(state, TerminalReason.COMPLETED)
     # To stop hooks, what follows is a new piece of work.
     return next_turn(
-        attrs.evolve(
-            state, queued=(*state.queued, *state.later), later=(), stop_hook_active=False, stop_hook_blocks=0
-        )
+        changed(state, queued=(*state.queued, *state.later), later=(), stop_hook_active=False, stop_hook_blocks=0)
     )
 
 
@@ -57,7 +53,7 @@ def _demand_structured_output(state: LoopState) -> Transition:
         return structured_output_exhausted(state)
     count = state.structured_output_retries + 1
     state = queue_hidden(state, "recovery", notes.STRUCTURED_OUTPUT_MISSING, "schema", count)
-    return next_turn(attrs.evolve(state, structured_output_retries=count))
+    return next_turn(changed(state, structured_output_retries=count))
 
 
 def structured_output_exhausted(state: LoopState) -> Transition:
@@ -85,7 +81,7 @@ def _block(state: LoopState, observation: StopHooksEnded) -> Transition:
     text = notes.stop_hook_feedback(observation.blocking)
     state, told = add_hidden(state, "hook", text, blocks)
     return go_on(
-        attrs.evolve(
+        changed(
             state,
             stop_hook_active=True,
             stop_hook_blocks=blocks,
@@ -114,7 +110,7 @@ def _after_hooks(state: LoopState) -> Transition:
     count = tracker.continuations + 1
     state, told = add_hidden(state, "recovery", notes.token_target(state.output_spent, target), "target", count)
     return go_on(
-        attrs.evolve(
+        changed(
             state,
             token_target=TokenTarget(continuations=count, last_delta=delta, last_total=state.output_spent),
             transition=ContinueReason.TOKEN_BUDGET_CONTINUATION,

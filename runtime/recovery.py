@@ -17,7 +17,7 @@ from .model import FailureKind, ModelFailure
 from .observations import Compacted, CompactFailed, CompactLevel
 from .rerecord import rerecord
 from .result import TerminalReason
-from .state import ContinueReason, LoopState, Phase, Turn
+from .state import ContinueReason, LoopState, Phase, Turn, changed
 from .steps import ask_model, finish, go_on, withdraw
 
 __all__ = ["compact_failed", "compacted", "recover", "replace_history", "surface"]
@@ -40,7 +40,7 @@ def recover(state: LoopState, failure: ModelFailure) -> Transition:
     if failure.kind is FailureKind.CONTEXT_OVERFLOW:
         cap = _shrunk_cap(state, failure)
         if cap is not None:
-            return _ask_again(attrs.evolve(state, max_output_tokens_override=cap), *withdrawn)
+            return _ask_again(changed(state, max_output_tokens_override=cap), *withdrawn)
     if failure.kind in TOO_LONG:
         return _make_room(state, failure).prefixed(*withdrawn)
     if failure.kind is FailureKind.MEDIA and not state.has_attempted_reactive_compact:
@@ -74,7 +74,7 @@ def _shrunk_cap(state: LoopState, failure: ModelFailure) -> int | None:
 
 def _ask_again(state: LoopState, *actions: Action) -> Transition:
     """The same request, once more, under a new number."""
-    again = attrs.evolve(state, turn=Turn(request=state.turn.request + 1, crashes=state.turn.crashes))
+    again = changed(state, turn=Turn(request=state.turn.request + 1, crashes=state.turn.crashes))
     return Transition(again, (*actions, *ask_model(again)))
 
 
@@ -87,7 +87,7 @@ def _make_room(state: LoopState, failure: ModelFailure) -> Transition:
 
 
 def _compact(state: LoopState, failure: ModelFailure, level: CompactLevel) -> Transition:
-    waiting = attrs.evolve(state, phase=Phase.RECOVER, withheld=failure)
+    waiting = changed(state, phase=Phase.RECOVER, withheld=failure)
     return Transition(waiting, (Compact(level=level, failure=failure),))
 
 
@@ -105,7 +105,7 @@ def compacted(state: LoopState, observation: Compacted) -> Transition:
         )
     if observation.level == "drain":
         return go_on(
-            attrs.evolve(
+            changed(
                 state,
                 staged_collapses=0,
                 withheld=None,
@@ -114,7 +114,7 @@ def compacted(state: LoopState, observation: Compacted) -> Transition:
             *told,
         )
     return go_on(
-        attrs.evolve(
+        changed(
             state,
             has_attempted_reactive_compact=True,
             withheld=None,
@@ -137,7 +137,7 @@ def replace_history(
         used={message.uuid for message in state.messages},
     )
     event = ContextCompacted(uuid=kept[0].uuid, trigger=trigger, pre_tokens=before, post_tokens=post_tokens)
-    state = attrs.evolve(
+    state = changed(
         state,
         messages=kept,
         compaction=attrs.evolve(state.compaction, last_turn=state.turn_count, failures=0),
@@ -161,8 +161,8 @@ def compact_failed(state: LoopState, observation: CompactFailed) -> Transition:
     assert failure is not None
     note = Publish(Notice(level="warning", source="compaction", text=observation.error))
     if observation.level == "drain":
-        return _make_room(attrs.evolve(state, staged_collapses=0), failure).prefixed(note)
-    failed = attrs.evolve(
+        return _make_room(changed(state, staged_collapses=0), failure).prefixed(note)
+    failed = changed(
         state,
         has_attempted_reactive_compact=True,
         withheld=None,
@@ -174,8 +174,8 @@ def compact_failed(state: LoopState, observation: CompactFailed) -> Transition:
 def _fall_back(state: LoopState, failure: ModelFailure) -> Transition:
     """Transition model_fallback_retry: the next model of the chain, for this submission only."""
     old, new = state.model, state.fallbacks[0]
-    changed = Publish(ModelChanged(old=old, new=new, reason=failure.message))
+    told = Publish(ModelChanged(old=old, new=new, reason=failure.message))
     return _ask_again(
-        attrs.evolve(state, model=new, fallbacks=state.fallbacks[1:], transition=ContinueReason.MODEL_FALLBACK_RETRY),
-        changed,
+        changed(state, model=new, fallbacks=state.fallbacks[1:], transition=ContinueReason.MODEL_FALLBACK_RETRY),
+        told,
     )

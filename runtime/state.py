@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import Enum, StrEnum
 from functools import lru_cache
 from hashlib import sha1
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID, uuid5
 
 import attrs
@@ -44,11 +44,14 @@ __all__ = [
     "Turn",
     "assistant_message",
     "block_id",
+    "changed",
     "derive_id",
     "result_id",
     "results_message",
 ]
 
+
+S = TypeVar("S", bound="LoopState | Turn")
 
 STRUCTURED_OUTPUT = "StructuredOutput"
 """The tool that takes the final answer where a schema is set for it."""
@@ -130,7 +133,7 @@ class Call:
     deferred: bool = False
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, slots=False)
 class Turn:
     """
     What this iteration has so far.
@@ -176,7 +179,7 @@ class TokenTarget:
     last_total: int = 0
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, slots=False)
 class LoopState:
     """
     The whole state of a run.
@@ -233,6 +236,20 @@ class LoopState:
     def output_tokens(self) -> int:
         """The output cap of the next request."""
         return self.max_output_tokens_override or self.limits.max_output_tokens or self.limits.default_output_tokens
+
+
+def changed(value: S, **changes: Any) -> S:
+    """
+    The same state or turn with some fields changed: `attrs.evolve` at a tenth of its cost.
+
+    A run makes a hundred of them, each with some thirty fields; so these two have no slots, and are copied whole.
+    """
+    new = object.__new__(type(value))
+    fields = new.__dict__
+    fields.update(value.__dict__)
+    assert changes.keys() <= fields.keys(), "no such field"
+    fields.update(changes)
+    return new
 
 
 def derive_id(run_id: str, *parts: object) -> str:

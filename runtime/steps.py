@@ -19,6 +19,7 @@ from .state import (
     Phase,
     assistant_message,
     block_id,
+    changed,
     derive_id,
     result_id,
     results_message,
@@ -57,7 +58,7 @@ def with_response(state: LoopState) -> LoopState:
     """The state with the response in its history (an empty one is no message)."""
     if not state.turn.blocks:
         return state
-    return attrs.evolve(state, messages=(*state.messages, assistant_message(state, state.turn.blocks)))
+    return changed(state, messages=(*state.messages, assistant_message(state, state.turn.blocks)))
 
 
 def next_turn(state: LoopState) -> Transition:
@@ -67,7 +68,7 @@ def next_turn(state: LoopState) -> Transition:
     if limit is not None and state.turn_count + 1 > limit:
         error = f"the limit of {limit} turns is reached"
         return finish(state, TerminalReason.MAX_TURNS, errors=(error,)).prefixed(*actions)
-    following = attrs.evolve(state, turn_count=state.turn_count + 1, transition=ContinueReason.NEXT_TURN)
+    following = changed(state, turn_count=state.turn_count + 1, transition=ContinueReason.NEXT_TURN)
     return go_on(following, *actions, turn=state.turn_count)
 
 
@@ -110,20 +111,20 @@ def hidden_message(state: LoopState, origin: UserOrigin, text: str, *parts: obje
 def queue_hidden(state: LoopState, origin: UserOrigin, text: str, *parts: object) -> LoopState:
     """The state with a message in atrio's own name, which joins before anything else that waits."""
     message = hidden_message(state, origin, text, *parts)
-    return attrs.evolve(state, queued=(message, *state.queued))
+    return changed(state, queued=(message, *state.queued))
 
 
 def add_hidden(state: LoopState, origin: UserOrigin, text: str, *parts: object) -> tuple[LoopState, tuple[Action, ...]]:
     """The state with such a message at the end of its history, and what makes it known."""
     message = hidden_message(state, origin, text, *parts)
     known = (Write((UserRecord(message=message),)), Publish(UserMessageAdded(message=message)))
-    return attrs.evolve(state, messages=(*state.messages, message)), known
+    return changed(state, messages=(*state.messages, message)), known
 
 
 def go_on(state: LoopState, *actions: Action, turn: int | None = None) -> Transition:
     assert state.transition is not None
     ended = TurnEnded(turn=turn if turn is not None else state.turn_count, transition=state.transition.value)
-    return Transition(attrs.evolve(state, phase=Phase.PREPARE), (*actions, Publish(ended), Prepare()))
+    return Transition(changed(state, phase=Phase.PREPARE), (*actions, Publish(ended), Prepare()))
 
 
 def finish(
@@ -136,8 +137,8 @@ def finish(
 ) -> Transition:
     """The end of the run. Messages that still wait join the history, so that none is lost."""
     state, joined = join_queued(state, *state.later)
-    state = attrs.evolve(state, later=())
-    ended = attrs.evolve(state, phase=Phase.TERMINAL, terminal=reason)
+    state = changed(state, later=())
+    ended = changed(state, phase=Phase.TERMINAL, terminal=reason)
     return Transition(ended, (*joined, Finish(reason=reason, errors=errors, failure=failure, subtype=subtype)))
 
 
@@ -147,7 +148,7 @@ def join_queued(state: LoopState, *more: UserMessage) -> tuple[LoopState, tuple[
     messages = (*state.queued, *more)
     for message in messages:
         actions += (Write((UserRecord(message=message),)), Publish(UserMessageAdded(message=message)))
-    return attrs.evolve(state, messages=(*state.messages, *messages), queued=(), urgent=False), tuple(actions)
+    return changed(state, messages=(*state.messages, *messages), queued=(), urgent=False), tuple(actions)
 
 
 def settle(state: LoopState, text: str, *, mark: str | None) -> tuple[LoopState, tuple[Action, ...]]:
@@ -168,13 +169,13 @@ def settle(state: LoopState, text: str, *, mark: str | None) -> tuple[LoopState,
                 Write((ResultRecord(uuid=uuid, block=block, name=call.block.name, details=None),)),
                 Publish(ToolEnded(uuid=uuid, call_id=call.block.id, name=call.block.name, result=block, duration=0.0)),
             )
-            turn = attrs.evolve(
+            turn = changed(
                 turn,
                 calls=tuple(attrs.evolve(c, result=block) if c is call else c for c in turn.calls),
             )
-        state = attrs.evolve(state, turn=turn)
+        state = changed(state, turn=turn)
         messages = (*state.messages, assistant_message(state, turn.blocks), results_message(state))
-        state = attrs.evolve(state, messages=messages)
+        state = changed(state, messages=messages)
     elif in_response and turn.position >= Position.COMMITTED:
         state = with_response(state)
     elif in_response:
