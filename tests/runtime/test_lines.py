@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atrio.runtime.events import (
+    ActivitySummary,
     AssistantBlock,
     Event,
     Heartbeat,
@@ -19,6 +20,7 @@ from atrio.runtime.events import (
     ModelChanged,
     Notice,
     PermissionDenied,
+    PromptSuggested,
     RequestStarted,
     RetryScheduled,
     RunEnded,
@@ -29,6 +31,7 @@ from atrio.runtime.events import (
     ToolEnded,
     ToolProgress,
     ToolStarted,
+    ToolUseSummary,
     TurnEnded,
     UserMessageAdded,
     stamp,
@@ -66,6 +69,27 @@ def common(uuid: str | None = None) -> dict[str, Any]:
 
 
 PROMPT = UserMessage(uuid="u-0", content=(TextBlock("go"),))
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (
+            ActivitySummary(text="Reading a.py"),
+            {"type": "system", "subtype": "activity_summary", "summary": "Reading a.py"},
+        ),
+        (
+            ToolUseSummary(call_ids=("t1", "t2"), text="Found it"),
+            {"type": "tool_use_summary", "summary": "Found it", "preceding_tool_use_ids": ["t1", "t2"]},
+        ),
+        (
+            PromptSuggested(run_id=RUN, text="run the tests"),
+            {"type": "prompt_suggestion", "suggestion": "run the tests"},
+        ),
+    ],
+)
+def test_summaries_are_told_to_whoever_asked_for_them(event: Event, line: dict[str, Any]) -> None:
+    assert {**line, **common()} == the_line(event)
 
 
 def test_a_run_opens_with_what_it_runs_with() -> None:

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from atrio.runtime.events import (
+    ActivitySummary,
     Event,
     Notice,
     PermissionDenied,
@@ -18,6 +19,7 @@ from atrio.runtime.events import (
     ToolEnded,
     ToolProgress,
     ToolStarted,
+    ToolUseSummary,
     TurnEnded,
 )
 from atrio.runtime.live import LiveView
@@ -79,6 +81,16 @@ def test_running_calls_are_listed_and_ended_ones_stay() -> None:
     assert ["✗ Bash(make test)  1.2 s", "  Read(x)  1.0 s"] == [second[0], second[2]]
 
 
+def test_summaries_are_shown_where_they_belong() -> None:
+    screen = Screen()
+    first = screen.picture(
+        ActivitySummary(text="Reading\na.py"), ToolUseSummary(call_ids=("a",), text="Found a secret")
+    )
+
+    assert ["• Found a [redacted]", "⠋ starting  0 s", "  Reading a.py"] == first[:3]
+    assert ["⠋ starting  0 s", "  Reading b.py"] == screen.picture(ActivitySummary(text="Reading b.py"))[:2]
+
+
 def test_many_calls_take_few_lines() -> None:
     screen = Screen()
     calls = [ToolStarted(call_id=str(n), name="Read", input={"file_path": str(n)}) for n in range(20)]
@@ -137,6 +149,8 @@ def test_a_closed_view_draws_no_more_and_keeps_what_stays() -> None:
             ),
             "retry 1 of 3 in 2.0 s: Full",
         ),
+        (ActivitySummary(text="Reading a.py"), "now: Reading a.py"),
+        (ToolUseSummary(call_ids=("a",), text="Found it"), "so far: Found it"),
         (TurnEnded(turn=1, transition="next_turn"), None),
     ],
 )
