@@ -222,7 +222,7 @@ class CallPipeline:
 
 async def _run(tool: Tool, input: Any, ctx: ToolContext) -> ToolOutput:
     try:
-        return await tool.run(input, ctx)
+        output: object = await tool.run(input, ctx)
     except BaseExceptionGroup as group:
         # A nursery inside a tool wraps what it raises; a cancellation in it must go on as one.
         cancelled, rest = group.split(trio.Cancelled)
@@ -231,6 +231,9 @@ async def _run(tool: Tool, input: Any, ctx: ToolContext) -> ToolOutput:
         if len(group.exceptions) == 1 and isinstance(group.exceptions[0], ToolError):
             raise group.exceptions[0] from group
         raise
+    if not isinstance(output, ToolOutput):
+        raise TypeError(f"its run method returned {type(output).__name__}, not ToolOutput")
+    return output
 
 
 def _is_safe(tool: Tool, input: Any) -> bool:

@@ -204,6 +204,8 @@ class Loop:
         self._summaries: list[ToolUseSummary] = []
         self._journal_lost = False
         self._defect: str | None = None
+        self._lost: ActorDown | None = None
+        """An actor that failed for good."""
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         """
@@ -289,6 +291,8 @@ class Loop:
     def _why_broken_off(self, during: Phase) -> Observation:
         if self._defect is not None:
             return PartFailed(name=self.name, error=self._defect)
+        if self._lost is not None:
+            return PartFailed(name=self._lost.name, error=self._lost.error)
         if self._max_seconds is not None and trio.current_time() >= self._account.started + self._max_seconds:
             return TimeExpired(limit=self._max_seconds, during=during)
         return Interrupted(reason="the run was cancelled", during=during)
@@ -475,7 +479,9 @@ class Loop:
             return
         self._publish(Notice(level="error", source=item.name, text=f"the {item.name} failed: {item.error}"))
         if item.final:
-            await self._observe(PartFailed(name=item.name, error=item.error))
+            # Everybody is being stopped, this actor last: what the others still say counts, then it is the end.
+            self._lost = item
+            self._stop_here()
         elif item.name == "compactor":
             self._job += 1
             await self._context_lost(item.error)

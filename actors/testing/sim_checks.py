@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 import orjson
 
 from atrio.actors.session import Session
-from atrio.runtime.events import AssistantBlock, Event, MessageWithdrawn, RunEnded, RunStarted, ToolEnded, ToolStarted
+from atrio.runtime.events import (
+    AssistantBlock,
+    Event,
+    MessageWithdrawn,
+    Notice,
+    RunEnded,
+    RunStarted,
+    ToolEnded,
+    ToolStarted,
+)
 from atrio.runtime.messages import Message, TextBlock, ToolUseBlock, Usage, UserMessage
 from atrio.runtime.plain_json import json_line
 from atrio.runtime.replay import replay_file
@@ -40,6 +49,14 @@ CONTEXT = 7 * 3600.0 + 10.0
 APPROVAL = 310.0
 HOOK = 65.0
 CALL = 30.0
+
+ACTORS: Mapping[str, tuple[StrikeKind, ...]] = {
+    "executor": ("executor",),
+    "streamer": ("streamer", "streamer_inbox"),
+    "watchdog": ("watchdog",),
+    "compactor": (),
+}
+"""What kills them."""
 
 OTHER_SUCCESSES = (TerminalReason.STOP_HOOK_PREVENTED, TerminalReason.HOOK_STOPPED, TerminalReason.TOOL_DEFERRED)
 TIMED_OUT = (TerminalReason.BUDGET_EXHAUSTED, "error_during_execution")
@@ -117,6 +134,10 @@ def _events(log: RunLog, journal_lost: bool) -> Iterator[str]:
     numbers = [event.seq for event in log.events]
     if numbers and numbers != list(range(numbers[0], numbers[0] + len(numbers))):
         yield "events are numbered without gaps"
+    for event in log.events:
+        source = event.source if isinstance(event, Notice) and " failed: " in event.text else ""
+        if source in ACTORS and not log.hit(*ACTORS[source]):
+            yield f"an actor fails only when it is killed: {event}"
     if not journal_lost and log.read != log.events and len(log.events) < 4000:
         yield f"a subscriber gets every event: {len(log.read)} of {len(log.events)}"
 

@@ -19,13 +19,14 @@ from atrio.actors.testing import Fault, ScriptedModel, Turn, text, tool
 from atrio.actors.watchdog import IdleLimits, PulseBoard
 from atrio.runtime import notes
 from atrio.runtime.errors import PeerGone
-from atrio.runtime.events import RetryScheduled, RunEnded, ToolStarted
+from atrio.runtime.events import Notice, RetryScheduled, RunEnded, ToolStarted
 from atrio.runtime.ledger import Ledger
 from atrio.runtime.messages import Message, Usage
 from atrio.runtime.model import ModelFailure
 from atrio.runtime.prices import Catalogue
 from atrio.runtime.replay import replay_file
 from atrio.runtime.result import TerminalReason
+from atrio.runtime.tool import ToolContext
 
 DONE = Turn(text("done"))
 TOO_LONG = Fault.status(400, message="prompt is too long: 210000 tokens > 200000 maximum")
@@ -119,6 +120,49 @@ async def test_when_the_loop_fails_no_call_runs_that_has_its_result_already(
         assert TerminalReason.MODEL_ERROR is run.result.terminal_reason
         assert {} == replay_file(on.session.journal).started
         assert (await on.run("again")).is_success
+
+
+async def test_a_tool_that_returns_nothing_fails_its_call_and_nothing_else(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """It took the executor, and its siblings, with it."""
+
+    class Careless(Probe):
+        async def run(self, input: Any, ctx: ToolContext) -> Any:
+            return None
+
+    async with stage(tmp_path, ScriptedModel([Turn(tool("Probe", {}, "ta")), DONE]), Careless()) as on:
+        assert (await on.run()).is_success
+        assert [] == on.of(Notice)
+        told = "Probe failed unexpectedly: TypeError: its run method returned NoneType, not ToolOutput"
+        assert [("ta", told, True)] == on.results()
+
+
+async def test_when_a_part_fails_for_good_the_others_end_before_the_run_does(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """Calls were answered in the name of the lost part while the executor still went on with them."""
+
+    class Deadly:
+        def check(self, now: float) -> float:
+            raise LookupError("the watchdog was killed")
+
+    probe = Probe(behave=sleeping(a=3.0), interrupt="block")
+    async with stage(tmp_path, ScriptedModel([Turn(tool("Probe", {"name": "a"}, "ta")), DONE]), probe) as on:
+        with pytest.raises(LookupError):  # noqa: PT012
+            async with on.session.submit("go") as run:
+                async for event in run:
+                    on.take(event)
+                    if isinstance(event, ToolStarted):
+                        tree: Any = on.session._tree
+                        tree._board._pulses.append(Deadly())
+                        tree._board.touch()
+        async for event in run:
+            on.take(event)
+        on.check()
+        assert [("ta", "a done", False)] == on.results()
+        assert TerminalReason.MODEL_ERROR is run.result.terminal_reason
+        assert "the watchdog failed for good" in run.result.errors[0]
 
 
 async def test_a_call_that_waits_is_not_begun_after_an_abort(tmp_path: Path, autojump_clock: MockClock) -> None:
