@@ -8,7 +8,8 @@ been written when it raises.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.request import getproxies
@@ -40,7 +41,7 @@ from atrio.tools.glob import Glob
 from atrio.tools.grep import Grep
 from atrio.tools.permissions import Decision, PermissionMode, decide_permission
 from atrio.tools.registry import Toolbox
-from atrio.tools.rules import Rules, parse_rule_list
+from atrio.tools.rules import Rule, Rules, parse_rule_list
 from atrio.tools.sandbox import Sandbox, choose_sandbox, describe
 from atrio.tools.shell import Bash
 from atrio.tools.skill import LoadSkill
@@ -55,6 +56,7 @@ from .attach import Attacher
 from .bookmarks import Bookmarks
 from .broadcaster import Broadcaster
 from .call import CallPipeline, CanUseTool
+from .commands import CommandBook
 from .compactor import Compactor
 from .context.attaching import Attachments
 from .context.attachments import TaskLine
@@ -97,9 +99,9 @@ _SECRETS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY")
 """Not for child processes: a tool's command has no business with the model's key."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.define(eq=False, kw_only=True)
 class Parts:
-    """What a session consists of, ready to be started."""
+    """What a session consists of, ready to be started. `choose` and `for_one_run` alone change something about it."""
 
     agent: Agent
     config: Config
@@ -136,8 +138,16 @@ class Parts:
     """Which subagent's session this is; None: the main agent's."""
     cache: CacheWatch = attrs.field(factory=CacheWatch)
     reopened: Reopened | None = None
+    commands: CommandBook = attrs.field(init=False, eq=False)
     keeper: Keeper = attrs.field(init=False, eq=False)
     bookmarks: Bookmarks | None = attrs.field(init=False, eq=False)
+
+    _run_model: str | None = attrs.field(default=None, init=False)
+    _run_rules: Rules = attrs.field(factory=Rules, init=False)
+
+    @commands.default
+    def _make_commands(self) -> CommandBook:
+        return CommandBook(cwd=self.workspace.cwd, project=self.project)
 
     @keeper.default
     def _make_keeper(self) -> Keeper:
@@ -219,6 +229,26 @@ class Parts:
                 )
             )
         return specs
+
+    @property
+    def model(self) -> str:
+        """Of the run in progress, or of the next one."""
+        return self._run_model or self.agent.model
+
+    def choose(self, agent: Agent) -> None:
+        """Go on with an agent that differs in its model, permission mode or limits."""
+        _check_budget(agent, self.ledger.catalogue)
+        self.agent = agent
+        self.keeper.agent = agent
+
+    @contextmanager
+    def for_one_run(self, *, model: str | None, allow: tuple[Rule, ...]) -> Iterator[None]:
+        """Another model, and more that is allowed, as long as the block lasts."""
+        self._run_model, self._run_rules = model, Rules(allow=allow)
+        try:
+            yield
+        finally:
+            self._run_model, self._run_rules = None, Rules()
 
     def refresh_tools(self) -> None:
         """Between runs: take over what MCP servers offer now."""
@@ -307,27 +337,16 @@ class Parts:
             task_budget=agent.task_budget,
             max_budget_usd=agent.max_budget_usd,
         )
-        opening = RunStarted(
-            run_id=run_id,
-            session_id=self.session_id,
-            model=self.agent.model,
-            cwd=str(self.workspace.cwd),
-            tools=tuple(self.toolbox.names()),
-            permission_mode=self.agent.permission_mode.value,
-            sandbox=self.sandbox,
-            mcp_servers=tuple((server["name"], server["status"]) for server in self.servers.status()),
-            prompt=message,
-        )
         return Loop(
             state=LoopState(
                 run_id=run_id,
-                model=agent.model,
+                model=self.model,
                 fallbacks=tuple(agent.fallback_models),
                 limits=limits,
                 messages=history.messages,
             ),
             prompt=message,
-            opening=opening,
+            opening=self.opening(run_id, message),
             inbox=inbox,
             streamer=streamer,
             executor=executor,
@@ -343,6 +362,21 @@ class Parts:
             subagents=self.subagents,
             max_seconds=agent.max_seconds,
             notices=notices,
+        )
+
+    def opening(self, run_id: str, message: UserMessage) -> RunStarted:
+        """A run's first event."""
+        return RunStarted(
+            run_id=run_id,
+            session_id=self.session_id,
+            model=self.model,
+            cwd=str(self.workspace.cwd),
+            tools=tuple(self.toolbox.names()),
+            permission_mode=self.agent.permission_mode.value,
+            sandbox=self.sandbox,
+            mcp_servers=tuple((server["name"], server["status"]) for server in self.servers.status()),
+            slash_commands=self.commands.names(),
+            prompt=message,
         )
 
     def _executor(self, run_id: str, inbox: Inbox[RunCall], loop: Address[LoopInput]) -> Executor:
@@ -382,7 +416,8 @@ class Parts:
         )
 
     def _permission(self, tool: Tool, input: Any, ctx: ToolContext) -> Decision:
-        return decide_permission(tool, input, ctx, self.rules, self.agent.permission_mode)
+        rules = self.rules.merged(self._run_rules)
+        return decide_permission(tool, input, ctx, rules, self.agent.permission_mode)
 
     def _context(self, run_id: str, call_id: str, progress: Progress) -> ToolContext:
         return ToolContext(

@@ -241,6 +241,13 @@ class Keeper:
             return None
         return lambda: self._stage_collapse(job.messages, job.model, side)
 
+    def begin_anew(self) -> None:
+        """The conversation was cleared: nothing that was decided about it holds any more."""
+        self.plan = ContextPlan()
+        self._sent = None
+        if self.attacher is not None:
+            self.attacher.forget()
+
     # --- steps ------------------------------------------------------------------------------------
 
     def _learn(self, job: PrepareContext) -> None:

@@ -203,7 +203,7 @@ class Run:
         self,
         *,
         id: str,
-        tree: RunTree,
+        tree: RunTree | None,
         subscription: Subscription,
         history: History,
         new_message: Callable[[tuple[Block, ...]], UserMessage],
@@ -258,7 +258,7 @@ class Run:
         queue = self._history.queue
         if not await queue.put(message, priority):
             raise PeerGone(f"run {self.id} has ended and takes no more messages; submit the text instead")
-        if not queue.closed:
+        if self._tree is not None and not queue.closed:
             # With a full inbox the loop is about to look by itself.
             self._tree.loop.offer(Steered())
 

@@ -8,8 +8,8 @@ A session: one conversation, its journal, and one run at a time.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
 import attrs
@@ -18,9 +18,12 @@ import trio
 
 from atrio.runtime.config import Config
 from atrio.runtime.context.report import WindowReport
+from atrio.runtime.context_view import render_report
+from atrio.runtime.cost_view import render_costs
 from atrio.runtime.doors import single_error
 from atrio.runtime.errors import ConfigError, JournalError, PeerGone, ReplyDropped, SessionBusy, SessionClosed
 from atrio.runtime.events import ContextCompacted, Notice, PromptSuggested
+from atrio.runtime.ledger import Ledger
 from atrio.runtime.messages import Block, Message, TextBlock, UserMessage, text_of
 from atrio.runtime.records import MAIN_SCOPE, Record
 from atrio.runtime.rerecord import records_of, rerecord
@@ -28,14 +31,17 @@ from atrio.runtime.result import Result
 from atrio.runtime.supervisor import Supervisor
 from atrio.runtime.tool import AskHandler
 from atrio.runtime.tree import ActorInfo
+from atrio.tools.permissions import PermissionMode
 
 from .account import with_totals
 from .agent import Agent
 from .app import Parts, assemble, tool_environment
 from .call import CanUseTool
+from .commands import Expanded, Local
 from .context.project import load_project_context
 from .context_report import window_report
 from .dependencies import Dependencies, Prepared
+from .local_run import LocalRun
 from .loop import History
 from .mcp.config import ServerConfig
 from .mcp.manager import mcp_servers
@@ -73,7 +79,7 @@ class Session:
         self._tree: RunTree | None = None
         self._tools_revision = parts.servers.revision
         self._closed = False
-        self._compacting = False
+        self._occupied: str | None = None
         if parts.subagents is not None:
             parts.subagents.open_child = self._open_child
 
@@ -137,6 +143,9 @@ class Session:
         The run ends before the block does: leaving it early (by ``break``, an exception, a cancellation) aborts the
         run, which still answers its open calls and journals its end.
 
+        A prompt may be a slash command. A built-in one (``/help`` lists them) asks no model: its run begins, has the
+        outcome as its result's text, and ends.
+
         Raises:
             SessionBusy: a run is in progress; steer it instead.
             SessionClosed: the session has ended.
@@ -144,11 +153,21 @@ class Session:
             JournalError: the record can't be kept.
         """
         self._refuse_unless_idle()
+        parts = self._parts
         blocks = _as_blocks(prompt)
-        if self._parts.hooks is not None:
-            await self._parts.hooks.prompt(text_of(blocks))
-        async with self._run(self._message(blocks)) as run:
-            yield run
+        # What a subagent is told comes from a model, which has no business with commands.
+        command = await parts.commands.read(blocks) if parts.agent_id is None else None
+        if isinstance(command, Local):
+            async with self._run_locally(command, self._message(blocks)) as run:
+                yield run
+            return
+        if parts.hooks is not None:
+            await parts.hooks.prompt(text_of(blocks))
+        command = command or Expanded(blocks=blocks)
+        self._refuse_unless_idle()
+        with parts.for_one_run(model=command.model, allow=command.allow):
+            async with self._run(self._message(command.blocks)) as run:
+                yield run
 
     @asynccontextmanager
     async def resume(self) -> AsyncIterator[Run]:
@@ -181,6 +200,104 @@ class Session:
             finally:
                 run.interrupt("the submit block was left")
 
+    @asynccontextmanager
+    async def _run_locally(self, command: Local, message: UserMessage) -> AsyncIterator[Run]:
+        self._refuse_unless_idle()
+        parts, run_id = self._parts, self._parts.deps.new_id()
+        self._history = history = History(
+            messages=self._history.messages, call_ids=self._history.call_ids, queue=MessageQueue(closed=True)
+        )
+        run = Run(id=run_id, tree=None, subscription=parts.bus.subscribe(), history=history, new_message=self._message)
+        ledger = Ledger(parts.ledger.catalogue)
+        local = LocalRun(
+            command=command,
+            run=run,
+            history=history,
+            opening=parts.opening(run_id, message),
+            bus=parts.bus,
+            work=lambda: self._perform(command, ledger),
+            record=self._record,
+            ledger=ledger,
+        )
+        self._occupied = f"has /{command.name} in progress"
+        async with single_error(), trio.open_nursery() as nursery:
+            nursery.start_soon(self._drive_locally, local)
+            try:
+                yield run
+            finally:
+                run.interrupt("the submit block was left")
+
+    async def _drive_locally(self, local: LocalRun) -> None:
+        try:
+            await local.perform()
+        finally:
+            self._occupied = None
+            self._parts.bus.unsubscribe(local.run.events)
+
+    async def _perform(self, command: Local, ledger: Ledger) -> str:
+        """A built-in command; what it has to say."""
+        match command.name:
+            case "compact":
+                ready = await self._compact(command.arguments)
+                for message_id, model, usage in ready.side_usage:
+                    ledger.record(message_id, model, usage)
+                return f"Compacted: about {ready.pre_tokens or 0:,} tokens before, {ready.post_tokens or 0:,} now."
+            case "clear":
+                await self._clear()
+                return "The conversation so far is forgotten."
+            case "model" if command.arguments:
+                self.set_model(command.arguments)
+                return f"The model is now {self.agent.model}."
+            case "model":
+                return f"The model is {self.agent.model}."
+            case "cost":
+                return render_costs(self._parts.ledger.by_model, self._parts.ledger.cost_usd)
+            case "context":
+                return render_report(self.context())
+            case _:
+                return self._parts.commands.help()
+
+    def set_model(self, model: str) -> None:
+        """
+        From the next run on, another model.
+
+        Raises:
+            ConfigError: a budget is set, and this model's price isn't known.
+        """
+        self._parts.choose(attrs.evolve(self.agent, model=model))
+
+    def set_permission_mode(self, mode: PermissionMode) -> None:
+        """From the next call on, also in the run in progress."""
+        self._parts.choose(attrs.evolve(self.agent, permission_mode=mode))
+
+    async def clear(self) -> None:
+        """
+        Forget the conversation; the session goes on with an empty one. Cancelled: it may be forgotten.
+
+        Raises:
+            SessionBusy: a run is in progress.
+            SessionClosed: the session has ended.
+            JournalError: the record can't be kept.
+        """
+        self._refuse_unless_idle()
+        with self._occupied_with("is being cleared"):
+            await self._clear()
+
+    async def _clear(self) -> None:
+        parts = self._parts
+        before = self.context().tokens
+        await self._replace_history(Prepared(messages=(), pre_tokens=before, post_tokens=0), "clear")
+        parts.keeper.begin_anew()
+        parts.files.clear()
+
+    @contextmanager
+    def _occupied_with(self, what: str) -> Iterator[None]:
+        self._occupied = what
+        try:
+            yield
+        finally:
+            self._occupied = None
+
     async def compact(self, instructions: str = "") -> None:
         """
         Put a summary in place of the older part of the history, now. ``instructions`` say what matters in it.
@@ -194,31 +311,32 @@ class Session:
             JournalError: the record can't be kept.
         """
         self._refuse_unless_idle()
-        self._compacting = True
-        board = PulseBoard()
-        try:
-            async with single_error(), trio.open_nursery() as nursery:
-                await nursery.start(Watchdog(board=board).run)
-                side = self._parts.side_call(board)
-                try:
-                    wanted = (instructions,) if instructions.strip() else ()
-                    model = self.agent.model
-                    ready = await self._parts.keeper.compact(self.messages, model, "manual", wanted, side)
-                finally:
-                    await side.pool.aclose()  # noqa: ASYNC102  # shielded and bounded there
-                nursery.cancel_scope.cancel(reason="the compaction is done")
-            await self._take_over(ready)
-        finally:
-            self._compacting = False
+        with self._occupied_with("is being compacted"):
+            await self._compact(instructions)
 
-    async def _take_over(self, ready: Prepared) -> None:
-        """A compacted history takes the place of the present one."""
+    async def _compact(self, instructions: str) -> Prepared:
+        board = PulseBoard()
+        async with single_error(), trio.open_nursery() as nursery:
+            await nursery.start(Watchdog(board=board).run)
+            side = self._parts.side_call(board)
+            try:
+                wanted = (instructions,) if instructions.strip() else ()
+                model = self.agent.model
+                ready = await self._parts.keeper.compact(self.messages, model, "manual", wanted, side)
+            finally:
+                await side.pool.aclose()  # noqa: ASYNC102  # shielded and bounded there
+            nursery.cancel_scope.cancel(reason="the compaction is done")
+        await self._replace_history(ready, "manual")
+        return ready
+
+    async def _replace_history(self, ready: Prepared, trigger: str) -> None:
+        """Another history takes the place of the present one."""
         parts = self._parts
         messages, records = rerecord(
             ready.messages,
             run_id=parts.deps.new_id(),
             number=0,
-            data={"trigger": "manual", "preTokens": ready.pre_tokens},
+            data={"trigger": trigger, "preTokens": ready.pre_tokens},
             used={message.uuid for message in self.messages},
         )
         for message_id, model, usage in ready.side_usage:
@@ -230,7 +348,7 @@ class Session:
         parts.bus.publish(
             ContextCompacted(
                 uuid=messages[0].uuid,
-                trigger="manual",
+                trigger=trigger,
                 pre_tokens=ready.pre_tokens or 0,
                 post_tokens=ready.post_tokens,
             )
@@ -241,8 +359,8 @@ class Session:
             raise SessionClosed(f"session {self.id} is closed")
         if self._tree is not None:
             raise SessionBusy(f"session {self.id} has a run in progress; steer it, or wait for its end")
-        if self._compacting:
-            raise SessionBusy(f"session {self.id} is being compacted; wait for its end")
+        if self._occupied is not None:
+            raise SessionBusy(f"session {self.id} {self._occupied}; wait for its end")
 
     def _new_run(self, message: UserMessage) -> tuple[Run, RunTree]:
         run_id = self._parts.deps.new_id()

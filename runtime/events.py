@@ -138,6 +138,8 @@ class RunStarted(Event):
     """Whether and how commands are confined, in one sentence."""
     mcp_servers: tuple[tuple[str, str], ...] = ()
     """Name and status of each."""
+    slash_commands: tuple[str, ...] = ()
+    """Names without the slash."""
 
 
 @attrs.frozen(kw_only=True)

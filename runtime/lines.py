@@ -33,11 +33,14 @@ from .events import (
     RunStarted,
     StallWarning,
     StreamEvent,
+    SubagentEnded,
+    SubagentProgress,
+    SubagentStarted,
     ToolEnded,
     ToolUseSummary,
     UserMessageAdded,
 )
-from .messages import JsonObject, block_to_wire
+from .messages import JsonObject, ToolUseBlock, block_to_wire
 from .model import FailureKind
 from .redact import Redactor
 from .result import ModelUsage, Result
@@ -73,7 +76,8 @@ class EventLines:
     """
     Makes the lines of one run.
 
-    ``partial_messages`` adds the model's stream, ``verbose`` what only a person wants to know.
+    ``partial_messages`` adds the model's stream, ``subagent_text`` what subagents say besides their calls, ``verbose``
+    what only a person wants to know.
     """
 
     session_id: str
@@ -82,6 +86,7 @@ class EventLines:
     api_key_source: str
     verbose: bool = False
     partial_messages: bool = False
+    subagent_text: bool = False
 
     def line_of(self, event: Event) -> list[JsonObject]:
         """The lines for one event: none or one today, but a reader of this must not count on that."""
@@ -100,6 +105,10 @@ class EventLines:
                 return [self._system(event)]
             case ActivitySummary() | ToolUseSummary() | PromptSuggested():
                 return [self._summary(event)]
+            case SubagentProgress():
+                return self._of_subagent(event)
+            case SubagentStarted() | SubagentEnded():
+                return [self._task(event)]
             case RunEnded():
                 return [result_line(event.result)]
             case _:
@@ -136,6 +145,51 @@ class EventLines:
         line = self._line(event, added.uuid, type="user", message=message, parent_tool_use_id=None)
         return {**line, "isSynthetic": True} if added.hidden else line
 
+    def _of_subagent(self, event: SubagentProgress) -> list[JsonObject]:
+        match event.event:
+            case AssistantBlock(block=block) as said:
+                if not isinstance(block, ToolUseBlock) and not self.subagent_text:
+                    return []
+                line = self._assistant(said)
+            case ToolEnded() as ended:
+                line = self._tool_result(ended)
+            case UserMessageAdded() as added:
+                line = self._user(added)
+            case PermissionDenied() as denied:
+                # Numbers of a subagent's events are its own.
+                line = {**self._system(denied), "uuid": derive_id(self.run_id, "line", event.seq)}
+            case _:
+                return []
+        return [{**line, "parent_tool_use_id": event.call_id, "agent_id": event.agent_id}]
+
+    def _task(self, event: SubagentStarted | SubagentEnded) -> JsonObject:
+        common = {"type": "system", "task_id": event.agent_id, "tool_use_id": event.call_id}
+        match event:
+            case SubagentStarted():
+                return self._line(
+                    event,
+                    **common,
+                    subtype="task_started",
+                    task_type="local_agent",
+                    subagent_type=event.agent_type,
+                    description=event.description,
+                    is_background=event.background,
+                )
+            case SubagentEnded():
+                return self._line(
+                    event,
+                    **common,
+                    subtype="task_notification",
+                    status=event.status,
+                    output_file=event.journal,
+                    summary=event.error or event.description,
+                    usage={
+                        "total_tokens": event.usage.context_tokens,
+                        "tool_uses": event.tool_uses,
+                        "duration_ms": round(event.duration * 1000),
+                    },
+                )
+
     def _init(self, event: RunStarted) -> JsonObject:
         return self._line(
             event,
@@ -147,7 +201,7 @@ class EventLines:
             model=event.model,
             permissionMode=event.permission_mode,
             sandbox=event.sandbox,
-            slash_commands=[],
+            slash_commands=list(event.slash_commands),
             apiKeySource=self.api_key_source,
             atrio_version=self.version,
             output_style="default",

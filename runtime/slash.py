@@ -78,4 +78,4 @@ def close_names(name: str, known: Iterable[str]) -> Sequence[str]:
     """Commands that may have been meant, best first: spelled alike, or of that name in some folder."""
     names = sorted(known)
     below = [each for each in names if name in each.split(":")]
-    return list(dict.fromkeys((*difflib.get_close_matches(name, names, n=3), *below)))[:3]
+    return list(dict.fromkeys((*difflib.get_close_matches(name, names, n=3, cutoff=0.7), *below)))[:3]

@@ -101,10 +101,17 @@ def _read(path: Path, folder: Path, warnings: list[str]) -> CommandFile | None:
         name=name,
         description=_description(matter),
         path=path,
-        argument_hint=" ".join((matter.text("argument-hint") or "").split()),
+        argument_hint=_hint(matter),
         allowed_tools=matter.items("allowed-tools"),
         model=matter.text("model"),
     )
+
+
+def _hint(matter: FrontMatter) -> str:
+    """As it was written: hints often look like YAML's lists."""
+    hint = matter.text("argument-hint") or ""
+    bare = isinstance(matter.fields.get("argument-hint", ""), str)
+    return " ".join((hint if bare or not hint else f"[{hint}]").split())
 
 
 def _description(matter: FrontMatter) -> str:

@@ -10,6 +10,7 @@ import attrs
 from atrio.actors.subagents.definitions import SubagentDefinition, find_subagents
 from atrio.tools.files import in_thread
 
+from .command_files import CommandFile, find_commands
 from .instructions import MANAGED, Instructions, read_instructions
 from .memory import Memory, read_memory
 from .skills import Skill, find_skills
@@ -30,6 +31,7 @@ class ProjectContext:
     skills: tuple[Skill, ...] = ()
     memory: Memory = attrs.field(factory=Memory)
     subagents: tuple[SubagentDefinition, ...] = ()
+    commands: tuple[CommandFile, ...] = ()
     warnings: tuple[str, ...] = ()
 
     def skill(self, name: str) -> Skill | None:
@@ -47,7 +49,7 @@ async def load_project_context(
     managed: Sequence[Path] = MANAGED,
 ) -> ProjectContext:
     """
-    Read it all: instruction files, skills, the memory's index. It raises nothing for what the files hold.
+    Read it all: instruction files, skills, commands, the memory's index. It raises nothing for what the files hold.
 
     Args:
         cwd: the working directory; ``add_dirs`` are further folders that imports may come from.
@@ -66,10 +68,18 @@ def _load(
     skills, skill_warnings = find_skills(cwd, home, user_home)
     memory = read_memory(cwd, home, user_home)
     subagents, agent_warnings = find_subagents(cwd, home, user_home)
+    commands, command_warnings = find_commands(cwd, home, user_home)
     return ProjectContext(
         instructions=instructions,
         skills=skills,
         memory=memory,
         subagents=subagents,
-        warnings=(*instructions.warnings, *skill_warnings, *memory.warnings, *agent_warnings),
+        commands=commands,
+        warnings=(
+            *instructions.warnings,
+            *skill_warnings,
+            *memory.warnings,
+            *agent_warnings,
+            *command_warnings,
+        ),
     )
