@@ -130,7 +130,8 @@ class Victim:
             with trio.fail_after(LIMIT):
                 return await process.wait()
         finally:
-            await end(process)
+            with trio.move_on_after(LIMIT, shield=True):
+                await end(process)
 
     @property
     def first_words(self) -> tuple[str, ...]:
@@ -145,7 +146,8 @@ class Victim:
             with trio.move_on_after(delay):
                 await process.wait()
         finally:
-            await end(process)
+            with trio.move_on_after(LIMIT, shield=True):
+                await end(process)
 
     async def resume(self, command: Sequence[str] = COMMAND) -> int:
         return await self.run(command, words=("run", "--resume", self.id))
@@ -216,9 +218,8 @@ class Victim:
 
 async def end(process: trio.Process) -> None:
     """It is gone, as after ``kill -9``."""
-    with trio.CancelScope(shield=True):
-        process.kill()
-        await process.wait()
+    process.kill()
+    await process.wait()
 
 
 def texts_of(replay: Replay) -> list[str]:
