@@ -147,3 +147,41 @@ def test_help_names_every_flag() -> None:
 def test_any_words_give_options_or_a_sentence(argv: list[str]) -> None:
     with contextlib.suppress(ConfigError):
         assert isinstance(parse_arguments(argv), Options)
+
+
+@pytest.mark.parametrize(
+    ("words", "field", "value"),
+    [
+        (["--max-budget-usd", "1.5"], "max_budget_usd", 1.5),
+        (["--max-seconds", "90"], "max_seconds", 90.0),
+        (["--max-repeats", "0"], "max_repeats", None),
+        (["--max-repeats", "4"], "max_repeats", 4),
+        (["--task-budget", "50000"], "task_budget", 50_000),
+        (["--token-target", "2000"], "token_target", 2_000),
+        (["--fallback-model", "a, b"], "fallback_models", ("a", "b")),
+        (["--json-schema", "{}"], "json_schema", "{}"),
+        (["--unattended"], "unattended", True),
+        (["--sandbox", "auto"], "sandbox", "auto"),
+        (["--mcp-config", "a.json", "b.json"], "mcp_config", ("a.json", "b.json")),
+    ],
+)
+def test_limits_and_helpers_of_long_runs(words: list[str], field: str, value: object) -> None:
+    assert value == getattr(parse_arguments(["-p", "go", *words]), field)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--max-budget-usd", "0"],
+        ["--max-budget-usd", "much"],
+        ["--max-seconds", "-1"],
+        ["--max-repeats", "1"],
+        ["--fallback-model", "a,b,c,d"],
+        ["--fallback-model", ","],
+        ["--sandbox", "maybe"],
+        ["--task-budget", "1.5"],
+    ],
+)
+def test_limits_that_make_no_sense_are_refused_by_name(words: list[str]) -> None:
+    with pytest.raises(ConfigError, match=words[0]):
+        parse_arguments(["-p", "go", *words])
