@@ -470,7 +470,9 @@ def assemble(
     catalogue = Catalogue.load()
     _check_budget(agent, catalogue)
     bus, ledger = Broadcaster(), _ledger(catalogue, reopened)
-    subagents = _subagents(agent, project, bus, ledger, journal, deps)
+    recorder: Address[Append]
+    recorder, recorder_inbox = open_mailbox(256, name="recorder")
+    subagents = _subagents(agent, project, bus, ledger, recorder, journal, deps)
     if subagents is not None:
         own += subagent_tools(subagents, agent, catalogue)
     toolbox = Toolbox([*own, *servers.tools()])
@@ -497,8 +499,6 @@ def assemble(
             publish=bus.publish,
             confine=_confinement(sandbox, workspace, results_folder(journal)),
         )
-    recorder: Address[Append]
-    recorder, recorder_inbox = open_mailbox(256, name="recorder")
     return Parts(
         agent=agent,
         config=config,
@@ -648,6 +648,7 @@ def _subagents(
     project: ProjectContext | None,
     bus: Broadcaster,
     ledger: Ledger,
+    recorder: Address[Append],
     journal: Path,
     deps: Dependencies,
 ) -> Subagents | None:
@@ -664,6 +665,7 @@ def _subagents(
         new_id=deps.new_id,
         journal_of=lambda id: str(folder / f"agent-{id}.jsonl"),
         ledger=ledger,
+        recorder=recorder,
         policy=agent.background_policy,
     )
 
@@ -672,7 +674,8 @@ def _ledger(catalogue: Catalogue, reopened: Reopened | None) -> Ledger:
     """The session's, with what it has used so far."""
     ledger = Ledger(catalogue)
     if reopened is not None:
-        ledger.carry(reopened.resumed.usage_before or {})
+        for totals in (reopened.resumed.usage_before or {}, *reopened.resumed.usage_below):
+            ledger.carry(totals)
         for message_id, (model, usage) in reopened.resumed.usage.items():
             ledger.record(message_id, model, usage)
     return ledger

@@ -85,19 +85,21 @@ class Ledger:
         }
 
     def carry(self, totals: JsonObject) -> None:
-        """Begin with what an earlier ledger's `totals` say. To be called before anything is recorded."""
+        """Begin with what earlier ledgers' `totals` say. To be called before anything is recorded."""
         for name, each in totals.items():
             if not isinstance(each, dict):
                 continue
             usage, cost, requests = each.get("usage"), each.get("costUSD"), each.get("requests")
             info = self.catalogue.find(name)
-            self._settled[name] = ModelUsage(
+            entry = ModelUsage(
                 usage=Usage().updated(usage if isinstance(usage, dict) else None),
                 cost_usd=float(cost) if isinstance(cost, int | float) else None,
                 requests=requests if isinstance(requests, int) else 0,
                 context_window=info.context_window if info else None,
                 max_output_tokens=info.max_output_tokens if info else None,
             )
+            known = self._settled.get(name)
+            self._settled[name] = entry if known is None else _joined(known, entry)
         self._models = dict(self._settled)
 
     @property

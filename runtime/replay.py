@@ -30,7 +30,7 @@ from .records import (
     UserRecord,
     WithdrawRecord,
 )
-from .rerecord import BOUNDARY, REWOUND, USAGE_TOTALS
+from .rerecord import BOUNDARY, REWOUND, SUBAGENT_ENDED, USAGE_TOTALS
 from .transcript import records_from_line
 from .wirejson import parse_object, without_surrogates
 
@@ -58,6 +58,8 @@ class Replay:
     """
     usage_before: JsonObject | None = None
     """What had been used when the history was last compacted, if that is recorded; see `Ledger.totals`."""
+    usage_below: list[JsonObject] = attrs.field(factory=list)
+    """What each subagent had used that ended since then; see `Ledger.totals`."""
     started: dict[str, ToolStartRecord] = attrs.field(factory=dict)
     queued: dict[str, QueueRecord] = attrs.field(factory=dict)
     """By message id: messages that were accepted during a run, but not delivered."""
@@ -219,6 +221,11 @@ class Replayer:
             return
         if record.subtype == USAGE_TOTALS:
             self.out.usage, self.out.usage_before = {}, _data(record)
+            self.out.usage_below = []
+            return
+        if record.subtype == SUBAGENT_ENDED:
+            totals = _data(record).get("totals")
+            self.out.usage_below += [totals] if isinstance(totals, dict) else []
             return
         if record.subtype == BOUNDARY:
             self._begin_anew()

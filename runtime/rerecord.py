@@ -17,12 +17,15 @@ from .messages import AssistantMessage, Message, SystemMessage, ToolResultBlock,
 from .records import BlockRecord, Record, ResponseEndRecord, ResultRecord, SystemRecord, UserRecord
 from .state import derive_id
 
-__all__ = ["BOUNDARY", "REWOUND", "USAGE_TOTALS", "records_of", "renamed", "rerecord"]
+__all__ = ["BOUNDARY", "REWOUND", "SUBAGENT_ENDED", "USAGE_TOTALS", "records_of", "renamed", "rerecord"]
 
 BOUNDARY = "compact_boundary"
 
 REWOUND = "rewound"
 """The conversation goes on from an earlier message, ``data["to"]``; ``data["line"]`` is that one's last line."""
+
+SUBAGENT_ENDED = "subagent_ended"
+"""A subagent has ended; ``data["totals"]`` is what it used, see `Ledger.totals`. Its own journal has all else."""
 
 USAGE_TOTALS = "usage_totals"
 """Follows a compaction: what the session had used until there, so that nobody need read what lies before it."""

@@ -70,6 +70,7 @@ class Resumed:
         messages: the history, valid. A replay of the journal with ``settle_records`` at its end gives the same.
         usage: by message id, model and usage of the responses since the last boundary.
         usage_before: what had been used until there, if it is recorded; see `Ledger.totals`.
+        usage_below: the same of each subagent that has ended since then.
         settle_records: to be written before anything else.
         rerun: calls of idempotent tools whose outcome is unknown; see `answered`.
         interrupted_prompt: what the user last asked for, if that is not done.
@@ -81,6 +82,7 @@ class Resumed:
     messages: tuple[Message, ...]
     usage: Mapping[str, tuple[str, Usage]]
     usage_before: JsonObject | None
+    usage_below: tuple[JsonObject, ...]
     call_ids: frozenset[str]
     settle_records: tuple[Record, ...] = ()
     rerun: tuple[ToolUseBlock, ...] = ()
@@ -118,6 +120,7 @@ def forked(resumed: Resumed, *, origin: str, new_id: str) -> Resumed:
         messages=(*messages, mark),
         usage={},
         usage_before=None,
+        usage_below=(),
         settle_records=(*records_of((*messages, mark)), totals),
         last_uuid=None,
     )
@@ -224,6 +227,7 @@ def resume_records(records: Iterable[Record], *, at: str | None = None, marks: S
         messages=messages,
         usage=replay.usage,
         usage_before=replay.usage_before,
+        usage_below=tuple(replay.usage_below),
         call_ids=frozenset(call_ids(messages)),
         settle_records=settling,
         rerun=rerun if at is None else (),

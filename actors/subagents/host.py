@@ -18,6 +18,7 @@ import trio
 
 from atrio.actors.protocol import LoopInput, Steered
 from atrio.actors.queue import MessageQueue
+from atrio.actors.recorder import Append
 from atrio.runtime.errors import PeerGone, ToolRejected
 from atrio.runtime.events import (
     AssistantBlock,
@@ -34,6 +35,9 @@ from atrio.runtime.ledger import Ledger
 from atrio.runtime.mailbox import Address
 from atrio.runtime.messages import TextBlock, ToolUseBlock, UserMessage
 from atrio.runtime.prices import Catalogue
+from atrio.runtime.records import SystemRecord
+from atrio.runtime.rerecord import SUBAGENT_ENDED
+from atrio.runtime.state import derive_id
 from atrio.tools.shapes import close_names
 
 from .definitions import SubagentDefinition
@@ -128,6 +132,7 @@ class Subagents:
         agent_id: which subagent this session is; None: the main agent.
         journal_of: where a subagent of this id keeps its record.
         ledger: the session's; what subagents use counts there at once.
+        recorder: of the session's journal, which gets one line for each end.
         policy: what becomes of those in the background when the run would end.
         fork: this session is itself a fork, which makes no further ones.
     """
@@ -138,6 +143,7 @@ class Subagents:
     new_id: Callable[[], str]
     journal_of: Callable[[str], str]
     ledger: Ledger
+    recorder: Address[Append]
     depth: int = 0
     agent_id: str | None = None
     policy: BackgroundPolicy = "wait"
@@ -371,6 +377,7 @@ class Subagents:
             report = Report(status="stopped", text=child.last_text, error="it was stopped")
         for ledger in counting:
             ledger.absorb(child.ledger)
+        self._record(child)
         report = attrs.evolve(
             report,
             text=report.text or child.last_text,
@@ -402,6 +409,12 @@ class Subagents:
         )
         child.ended.set()
         return report
+
+    def _record(self, child: Child) -> None:
+        """What it used counts after a resume as well. At once, so that no compaction's totals come in between."""
+        data = {"agentId": child.id, "toolUseId": child.order.call_id, "totals": child.ledger.totals()}
+        record = SystemRecord(uuid=derive_id(self.new_id(), child.id), subtype=SUBAGENT_ENDED, data=data)
+        self.recorder.offer(Append((record,)))
 
     def _counting(self) -> tuple[Ledger, ...]:
         return (self.ledger,) if self._spent is None else (self.ledger, self._spent)

@@ -59,13 +59,13 @@ def child_parts(parent: Parts, child: Child) -> Parts:
     order = child.order
     agent = _agent(parent, child)
     bus, journal, ledger = Broadcaster(), Path(child.journal), child.ledger
-    host = _host(parent, child, bus)
+    recorder: Address[Append]
+    recorder, recorder_inbox = open_mailbox(256, name="recorder")
+    host = _host(parent, child, bus, recorder)
     own = _tools(parent, child, agent, host)
     toolbox = Toolbox(own)
     files = dict(parent.files)
     state: dict[str, Any] = {}
-    recorder: Address[Append]
-    recorder, recorder_inbox = open_mailbox(256, name="recorder")
     project = parent.project
     # A fork's requests begin as its parent's do, to the byte.
     same = attrs.evolve(parent.requests, agent=agent, toolbox=toolbox, notices=())
@@ -160,7 +160,7 @@ def _tools(parent: Parts, child: Child, agent: Agent, host: Subagents) -> tuple[
     return tuple(tools)
 
 
-def _host(parent: Parts, child: Child, bus: Broadcaster) -> Subagents:
+def _host(parent: Parts, child: Child, bus: Broadcaster, recorder: Address[Append]) -> Subagents:
     above = parent.subagents
     assert above is not None
     order = child.order
@@ -171,6 +171,7 @@ def _host(parent: Parts, child: Child, bus: Broadcaster) -> Subagents:
         new_id=above.new_id,
         journal_of=above.journal_of,
         ledger=child.ledger,
+        recorder=recorder,
         depth=order.depth,
         agent_id=order.agent_id,
         policy=above.policy,
