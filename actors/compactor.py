@@ -71,7 +71,7 @@ class Compactor:
                 try:
                     return ContextPrepared(job.number, await _in_time(self._keeper.prepare(job, self._side)))
                 except ContextExhausted as error:
-                    return ContextRefused(job.number, str(error), TerminalReason(error.kind))
+                    return ContextRefused(job.number, str(error), TerminalReason(error.kind), self._keeper.take_paid())
                 except Exception as error:
                     if not self._keeper.injected:
                         raise
@@ -82,7 +82,7 @@ class Compactor:
                 try:
                     return RoomMade(job.number, job.level, await _in_time(self._keeper.make_room(job, self._side)))
                 except ContextExhausted as error:
-                    return NoRoom(job.number, job.level, str(error))
+                    return NoRoom(job.number, job.level, str(error), self._keeper.take_paid())
                 except Exception as error:
                     if not self._keeper.injected:
                         raise

@@ -162,15 +162,16 @@ class Keeper:
             settings=self.agent.context,
             collapsing=bool(self.plan.staged or self.plan.collapses),
         )
-        usage, self._unbooked = self._unbooked, []
         if verdict.verdict is Verdict.RAPID_REFILL:
             raise ContextExhausted("rapid_refill_breaker", verdict.note or "the context is full again at once")
         if verdict.verdict is Verdict.COMPACT:
-            made = await self._compact(history, projection, job.model, levels, "auto", (), _Asking(side, usage))
+            made = await self._compact(
+                history, projection, job.model, levels, "auto", (), _Asking(side, self._unbooked)
+            )
             if isinstance(made, NewHistory):
                 self.compactions = self.compactions.succeeded(self._turns)
                 ready = await self._compacted(made, projection.tokens, "auto", job.model, levels)
-                return attrs.evolve(ready, notices=(*notices, *ready.notices), side_usage=tuple(usage))
+                return attrs.evolve(ready, notices=(*notices, *ready.notices), side_usage=self.take_paid())
             self.compactions = self.compactions.failed()
             notices.append(f"the context could not be compacted: {made}")
         elif verdict.note is not None:
@@ -186,7 +187,7 @@ class Keeper:
             staged_collapses=len(self.plan.staged),
             attachments=attached,
             notices=tuple(notices),
-            side_usage=tuple(usage),
+            side_usage=self.take_paid(),
         )
 
     async def make_room(self, job: MakeRoom, side: SideCall) -> Prepared:
@@ -226,14 +227,20 @@ class Keeper:
         notices: list[str] = []
         levels = self._levels(model, 0, notices)
         projection = await self._project(messages, model, levels)
-        usage: list[tuple[str, str, Usage]] = []
-        made = await self._compact(messages, projection, model, levels, trigger, instructions, _Asking(side, usage))
+        asking = _Asking(side, self._unbooked)
+        made = await self._compact(messages, projection, model, levels, trigger, instructions, asking)
         if not isinstance(made, NewHistory):
             self.compactions = self.compactions.failed()
             raise ContextExhausted("prompt_too_long", f"the context could not be compacted: {made}")
         self.compactions = self.compactions.succeeded(self._turns, manual=trigger == "manual")
         ready = await self._compacted(made, projection.tokens, trigger, model, levels)
-        return attrs.evolve(ready, notices=(*notices, *ready.notices), side_usage=tuple(usage))
+        return attrs.evolve(ready, notices=(*notices, *ready.notices), side_usage=self.take_paid())
+
+    def take_paid(self) -> tuple[tuple[str, str, Usage], ...]:
+        """What answers beside the run cost since this was last asked, those of failed compactions too."""
+        paid = tuple(self._unbooked)
+        self._unbooked.clear()
+        return paid
 
     def background(self, job: PrepareContext | MakeRoom, side: SideCall) -> Callable[[], Awaitable[None]] | None:
         """Work that may go on beside the run: a part of the history to be summarised before there is need."""

@@ -15,7 +15,7 @@ import attrs
 import trio
 
 from atrio.runtime.backoff import Position, Retry
-from atrio.runtime.messages import Message, ToolResultBlock, ToolUseBlock
+from atrio.runtime.messages import Message, ToolResultBlock, ToolUseBlock, Usage
 from atrio.runtime.model import ModelFailure, ModelRequest, StreamItem
 from atrio.runtime.observations import CompactLevel
 from atrio.runtime.result import Denial, TerminalReason
@@ -207,6 +207,10 @@ class Waiting:
     until: float
 
 
+SideUsage: TypeAlias = tuple[tuple[str, str, Usage], ...]
+"""Responses that were paid for on the way: message id, model, usage."""
+
+
 @attrs.frozen
 class ContextPrepared:
     number: int
@@ -220,6 +224,7 @@ class ContextRefused:
     number: int
     error: str
     reason: TerminalReason
+    paid: SideUsage = ()
 
 
 @attrs.frozen
@@ -234,6 +239,7 @@ class NoRoom:
     number: int
     level: CompactLevel
     error: str
+    paid: SideUsage = ()
 
 
 @attrs.frozen

@@ -12,6 +12,7 @@ from .units import units
 __all__ = [
     "TASK_LIST_HEADER",
     "carried_over",
+    "current_request",
     "current_task_list",
     "first_request",
     "last_user_message",
@@ -34,6 +35,11 @@ def first_request(messages: Sequence[Message]) -> Message | None:
     return next((message for message in messages if _is_spoken(message)), None)
 
 
+def current_request(messages: Sequence[Message]) -> Message | None:
+    """The last task that was given, whatever was said while it was worked on."""
+    return next((m for m in reversed(messages) if _is_spoken(m) and getattr(m, "origin", "") == "prompt"), None)
+
+
 def last_user_message(messages: Sequence[Message]) -> Message | None:
     """The last thing that a person said."""
     return next((message for message in reversed(messages) if _is_spoken(message)), None)
@@ -50,8 +56,8 @@ def current_task_list(messages: Sequence[Message], tools: frozenset[str]) -> str
 
 def protected(messages: Sequence[Message], task_list_tools: frozenset[str]) -> frozenset[str]:
     """
-    The uuids of all messages that no step may change or leave out: the first request, the last user message, pinned
-    messages and the newest call that set the task list. A call and its result stay together.
+    The uuids of all messages that no step may change or leave out: the first request, the current one, the last user
+    message, pinned messages and the newest call that set the task list. A call and its result stay together.
     """
     holder = _task_list_holder(messages, task_list_tools)
     return _with_partners(messages, lambda message: message is holder)
@@ -63,7 +69,8 @@ def carried_over(messages: Sequence[Message]) -> frozenset[str]:
 
 
 def _with_partners(messages: Sequence[Message], also: Callable[[Message], bool]) -> frozenset[str]:
-    spoken = {message.uuid for message in (first_request(messages), last_user_message(messages)) if message}
+    named = (first_request(messages), current_request(messages), last_user_message(messages))
+    spoken = {message.uuid for message in named if message}
     pinned: set[str] = set()
     for unit in units(messages):
         part = messages[unit.start : unit.end]
