@@ -276,8 +276,9 @@ async def test_a_run_killed_at_twelve_instants_is_resumed_with_nothing_lost_or_d
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-async def test_a_run_killed_at_three_hundred_instants_is_resumed_with_nothing_lost_or_doubled(tmp_path: Path) -> None:
-    assert 100 < await kill_at_random_instants(tmp_path, 300, seed=random.randrange(1 << 30))
+async def test_a_run_killed_at_many_instants_is_resumed_with_nothing_lost_or_doubled(tmp_path: Path) -> None:
+    count = int(os.environ.get("ATRIO_TEST_KILLS", "100"))  # 300 before a release: five minutes more
+    assert count / 3 < await kill_at_random_instants(tmp_path, count, seed=random.randrange(1 << 30))
 
 
 # --- at the journal's writes ----------------------------------------------------------------------
