@@ -95,6 +95,12 @@ __all__ = ["Parts", "assemble", "child_attacher", "tool_environment"]
 BACKGROUND_GRACE = 10.0
 """Seconds for background commands to end with the session, process trees and all."""
 
+_FIXED = ("tools", "system_prompt", "append_system_prompt", "subagents", "sandbox", "sandbox_network", "bookmarks")
+"""Of an agent: what a session is built with, and so keeps as long as it lives."""
+
+_SERVICE = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+"""What a service manager says to this process is not said to its children."""
+
 _SECRETS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY")
 """Not for child processes: a tool's command has no business with the model's key."""
 
@@ -240,6 +246,13 @@ class Parts:
         _check_budget(agent, self.ledger.catalogue)
         self.agent = agent
         self.keeper.agent = agent
+
+    def reconfigure(self, agent: Agent, config: Config) -> None:
+        """`choose`, with rules as these settings have them."""
+        rules = _rules(agent, config)
+        kept = {name: getattr(self.agent, name) for name in _FIXED}
+        self.choose(attrs.evolve(agent, **kept))
+        self.rules = rules
 
     @contextmanager
     def for_one_run(self, *, model: str | None, allow: tuple[Rule, ...]) -> Iterator[None]:
@@ -563,7 +576,7 @@ def _confinement(sandbox: Sandbox | None, workspace: Workspace, results_dir: Pat
 
 def tool_environment() -> Mapping[str, str]:
     """The environment of processes that tools start."""
-    return {name: value for name, value in os.environ.items() if name not in _SECRETS}
+    return {name: value for name, value in os.environ.items() if name not in _SECRETS and name not in _SERVICE}
 
 
 def _equip(

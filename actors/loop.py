@@ -83,7 +83,7 @@ from atrio.runtime.observations import (
     TimeExpired,
 )
 from atrio.runtime.records import Record, RunEndRecord
-from atrio.runtime.result import Result
+from atrio.runtime.result import Result, TerminalReason
 from atrio.runtime.state import LoopState, Phase, assistant_message, derive_id
 from atrio.runtime.steps import join_queued
 
@@ -111,6 +111,7 @@ from .protocol import (
     PrepareContext,
     RoomMade,
     RunCall,
+    SideUsage,
     Stalled,
     Steered,
     StreamBatch,
@@ -330,10 +331,12 @@ class Loop:
             case ContextPrepared() if item.number == self._job:
                 await self._context_ready(item.ready)
             case ContextRefused() if item.number == self._job:
+                self._book(item.paid)
                 await self._observe(SetupFailed(error=item.error, reason=item.reason))
             case RoomMade() if item.number == self._job:
                 await self._room_made(item)
             case NoRoom() if item.number == self._job:
+                self._book(item.paid)
                 await self._observe(CompactFailed(level=item.level, error=item.error))
             case ContextPrepared() | ContextRefused() | RoomMade() | NoRoom() | ModelCallFailed():
                 return  # of a job that a crash had made void, or of a request that was broken off
@@ -516,6 +519,8 @@ class Loop:
                 await self._compact(action)
             case RunStopHooks():
                 await self._would_end(action)
+            case Finish() if action.reason is TerminalReason.COMPLETED and self._has_more_to_do():
+                await self._go_on_after_all()
             case Finish():
                 await self._stop_background(action)
                 self._finish(action)
@@ -625,7 +630,10 @@ class Loop:
             self._cache.expect_break()
         for text in ready.notices:
             self._publish(Notice(level="warning", source="context", text=text))
-        for message_id, model, usage in ready.side_usage:
+        self._book(ready.side_usage)
+
+    def _book(self, paid: SideUsage) -> None:
+        for message_id, model, usage in paid:
             self._account.response(message_id, model, usage)
 
     async def _context_lost(self, error: str) -> None:
@@ -701,6 +709,15 @@ class Loop:
         self._account.request_started()
         self._model_call = ModelCall(action.request, request, action.has_fallback)
         await self._streamer.send(self._model_call)
+
+    def _has_more_to_do(self) -> bool:
+        return self._history.queue.waits and not (self._stopping or self._is_stopping() or self._journal_lost)
+
+    async def _go_on_after_all(self) -> None:
+        """Somebody has said more since it was decided that the work is done; nobody has been told of the end yet."""
+        self._state = attrs.evolve(self._state, phase=Phase.HOOKS, terminal=None)
+        await self._take_messages()
+        await self._observe(StopHooksEnded())
 
     def _finish(self, action: Finish) -> None:
         self._tell_summaries()

@@ -89,6 +89,11 @@ class MessageQueue:
                 await pending.get()
         return accepted
 
+    @property
+    def waits(self) -> bool:
+        """Whether something has arrived that was not taken."""
+        return bool(self._arrived)
+
     def take(self) -> Queued | None:
         """The next one that has arrived."""
         return self._arrived.popleft() if self._arrived else None

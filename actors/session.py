@@ -25,7 +25,7 @@ from atrio.runtime.errors import ConfigError, JournalError, PeerGone, ReplyDropp
 from atrio.runtime.events import ContextCompacted, Notice, PromptSuggested
 from atrio.runtime.ledger import Ledger
 from atrio.runtime.messages import Block, Message, TextBlock, UserMessage, text_of
-from atrio.runtime.records import MAIN_SCOPE, Record
+from atrio.runtime.records import MAIN_SCOPE, Record, UserRecord
 from atrio.runtime.rerecord import records_of, rerecord
 from atrio.runtime.result import Result
 from atrio.runtime.supervisor import Supervisor
@@ -37,7 +37,7 @@ from .account import with_totals
 from .agent import Agent
 from .app import Parts, assemble, tool_environment
 from .call import CanUseTool
-from .commands import Expanded, Local
+from .commands import CommandInfo, Expanded, Local
 from .context.project import load_project_context
 from .context_report import window_report
 from .dependencies import Dependencies, Prepared
@@ -256,6 +256,35 @@ class Session:
                 return render_report(self.context())
             case _:
                 return self._parts.commands.help()
+
+    async def add(self, prompt: str | Sequence[Block]) -> None:
+        """
+        Put a user's message into the history without asking the model. Cancelled: it may be there after a resume.
+
+        Raises:
+            SessionBusy: a run is in progress; steer it instead.
+            SessionClosed: the session has ended.
+            JournalError: the record can't be kept.
+        """
+        self._refuse_unless_idle()
+        message = self._message(_as_blocks(prompt))
+        with self._occupied_with("is being added to"):
+            await self._record((UserRecord(message=message),))
+            self._history.messages = (*self._history.messages, message)
+
+    def commands(self) -> Sequence[CommandInfo]:
+        """The slash commands that a prompt may call."""
+        return self._parts.commands.commands()
+
+    def reconfigure(self, agent: Agent, config: Config) -> None:
+        """
+        From the next run on, another agent's model, limits and rules, with the rules of ``config``'s settings. Tools
+        and prompts stay those that the session was opened with.
+
+        Raises:
+            ConfigError: a rule is wrong, or a budget can't be kept. Nothing has changed.
+        """
+        self._parts.reconfigure(agent, config)
 
     def set_model(self, model: str) -> None:
         """

@@ -14,7 +14,8 @@ from typing import Any, Literal
 import attrs
 
 from .errors import ConfigError
-from .flags import BY_NAME, FLAGS, LATER, OutputFormat
+from .flags import BY_NAME, FLAGS, LATER, InputFormat, OutputFormat
+from .logs import LogFormat
 from .wirejson import mend
 
 __all__ = ["Options", "help_text", "parse_arguments"]
@@ -32,6 +33,10 @@ class Options:
     prompt: str | None = None
     print: bool = False
     output_format: OutputFormat = "text"
+    input_format: InputFormat = "text"
+    replay_user_messages: bool = False
+    log_format: LogFormat = "text"
+    debug: bool = False
     verbose: bool = False
     partial_messages: bool = False
     model: str | None = None
@@ -43,6 +48,8 @@ class Options:
     allowed_tools: tuple[str, ...] = ()
     disallowed_tools: tuple[str, ...] = ()
     permission_mode: str | None = None
+    agents: str | None = None
+    forward_subagent_text: bool = False
     max_turns: int | None = None
     mcp_config: tuple[str, ...] = ()
     strict_mcp_config: bool = False
@@ -77,6 +84,10 @@ class Options:
         """Whether an existing session is to go on."""
         return self.continue_last or self.resume is not None
 
+    def without_session(self) -> Options:
+        """The same for a session that is open already."""
+        return attrs.evolve(self, session_id=None, continue_last=False, resume=None, fork=False, resume_at=None)
+
 
 # --- reading --------------------------------------------------------------------------------------
 
@@ -103,7 +114,6 @@ def parse_arguments(argv: Sequence[str]) -> Options:
         raise ConfigError(f"argument {_short(prompts[1])}", "one prompt is enough", "put the whole prompt in quotes")
     if prompts:
         values["prompt"] = mend(prompts[0])
-    values.pop("input_format", None)
     options = Options(**values)
     if options.action == "run":
         _check(options)
@@ -184,6 +194,10 @@ def _check(options: Options) -> None:
         raise ConfigError(
             "--include-partial-messages", "it needs --output-format stream-json", "add that, or leave the flag out"
         )
+    if options.input_format == "stream-json" and not streaming:
+        raise ConfigError("--input-format stream-json", "it needs --output-format stream-json", "add that")
+    if options.replay_user_messages and options.input_format != "stream-json":
+        raise ConfigError("--replay-user-messages", "it needs --input-format stream-json", "add that, or leave it out")
     _check_session(options)
     for text, file in (("system_prompt", "system_prompt_file"), ("append_system_prompt", "append_system_prompt_file")):
         if getattr(options, text) is not None and getattr(options, file) is not None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from .arguments import Options, help_text, parse_arguments
 from .errors import ConfigError
+from .logs import Level, LogFormat, format_line, utc_now
 from .narration import told
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return SIGINT_CODE
     except Exception as error:
         # The outermost border: a bug shall be one sentence, too. The traceback is for whoever asks.
-        if "--verbose" in words:
+        if not {"--verbose", "--debug", "-d"}.isdisjoint(words):
             traceback.print_exc()
         _say(f"internal error, please report it: {told(error)}")
         return 1
@@ -98,6 +99,7 @@ def _run(options: Options) -> int:
         # The heavy imports come after the command line is known to be right.
         import trio
 
+        from .conversation import run_conversation
         from .headless import run_job
         from .job import prepare_job
 
@@ -105,12 +107,13 @@ def _run(options: Options) -> int:
         gc.freeze()
         prompt = _prompt(options)
         job = prepare_job(options, os.environ)
-        outcome = trio.run(partial(run_job, job, prompt), restrict_keyboard_interrupt_to_checkpoints=True)
+        run = run_conversation if options.input_format == "stream-json" else run_job
+        outcome = trio.run(partial(run, job, prompt), restrict_keyboard_interrupt_to_checkpoints=True)
         _expire(job.config)
     finally:
         signal.signal(signal.SIGTERM, before)
     for sentence in outcome.sentences:
-        _say(sentence)
+        _say(sentence, options.log_format, "info" if outcome.code == 0 else "error")
     return outcome.code
 
 
@@ -131,6 +134,8 @@ def _terminated(_number: int, _frame: object) -> NoReturn:
 
 def _prompt(options: Options) -> str | None:
     """None: a session is resumed without a new prompt."""
+    if options.input_format == "stream-json":
+        return options.prompt
     parts = [part for part in (options.prompt, _piped(options)) if part and part.strip()]
     if parts:
         return "\n\n".join(parts)
@@ -180,9 +185,9 @@ def _print(text: str) -> int:
     return 0
 
 
-def _say(text: str) -> None:
+def _say(text: str, format: LogFormat = "text", level: Level = "error") -> None:
     """One sentence on stderr, if anybody is there."""
-    data = f"atrio: {' '.join(text.split())}\n".encode("utf-8", "replace")
+    data = format_line(text, format=format, level=level, source="atrio", now=utc_now(), prefix="atrio: ")
     poll = select.poll()
     poll.register(2, select.POLLOUT)
     try:

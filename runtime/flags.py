@@ -10,11 +10,13 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import attrs
 
 from .errors import ConfigError
+from .logs import LOG_FORMATS
 from .wirejson import mend
 
-__all__ = ["BY_NAME", "FLAGS", "LATER", "PERMISSION_MODES", "Flag", "OutputFormat"]
+__all__ = ["BY_NAME", "FLAGS", "LATER", "PERMISSION_MODES", "Flag", "InputFormat", "OutputFormat"]
 
 OutputFormat: TypeAlias = Literal["text", "json", "stream-json"]
+InputFormat: TypeAlias = Literal["text", "stream-json"]
 
 SANDBOXES: Final = ("required", "auto", "off")
 
@@ -122,12 +124,6 @@ def _choice(choices: Sequence[str]) -> Callable[[str, Sequence[str]], str]:
     return read
 
 
-def _input_format(flag: str, words: Sequence[str]) -> str:
-    if words[0] == "stream-json":
-        raise ConfigError(f"{flag} stream-json", "it is not available yet in this version", "give the prompt as text")
-    return _choice(("text",))(flag, words)
-
-
 def _bypass(_flag: str, _words: Sequence[str]) -> str:
     return "bypassPermissions"
 
@@ -148,7 +144,17 @@ FLAGS: Final = (
         "text (default), json (the result object), stream-json (one JSON object a line)",
         read=_choice(get_args(OutputFormat)),
     ),
-    _one("--input-format", "FORMAT", "text (default)", read=_input_format),
+    _one(
+        "--input-format",
+        "FORMAT",
+        "text (default), or stream-json: one user line a turn (docs/streaming.md)",
+        read=_choice(get_args(InputFormat)),
+    ),
+    Flag(
+        names=("--replay-user-messages",),
+        field="replay_user_messages",
+        help="user lines that were read are repeated on stdout (stream-json both ways)",
+    ),
     Flag(names=("--verbose",), field="verbose", help="tell more: progress on stderr, notices in stream-json"),
     Flag(
         names=("--include-partial-messages",),
@@ -211,6 +217,12 @@ FLAGS: Final = (
     Flag(names=("--strict-mcp-config",), field="strict_mcp_config", help="no other MCP servers (there are none)"),
     _one("--sandbox", "POLICY", "confine commands: required, auto (where it works) or off", read=_choice(SANDBOXES)),
     Flag(names=("--sandbox-network",), field="sandbox_network", help="leave confined commands the network"),
+    _one("--agents", "JSON", 'kinds of subagents: {"name": {"description": ..., "prompt": ...}}', read=_text),
+    Flag(
+        names=("--forward-subagent-text",),
+        field="forward_subagent_text",
+        help="stream-json: also what subagents say, not just their calls",
+    ),
     _one("--max-turns", "N", "end after so many model requests", read=_count),
     _one("--max-budget-usd", "USD", "end before a request once the run has cost this much", read=_amount),
     _one("--max-seconds", "N", "end after this time, wherever the run stands", read=_amount),
@@ -264,16 +276,18 @@ FLAGS: Final = (
     _one("--settings", "FILE", "one more settings file, stronger than the others", read=_path),
     _one("--setting-sources", "LIST", 'settings files that count: user,project,local ("" for none)', read=_comma_list),
     _one("--cwd", "DIR", "work there", read=_path),
+    _one("--log-format", "FORMAT", "what goes to stderr: text (default), or json", read=_choice(LOG_FORMATS)),
+    Flag(names=("-d", "--debug"), field="debug", help="tell on stderr what goes on inside, tracebacks of bugs too"),
     Flag(names=("-v", "--version"), field="action", help="print the version", read=lambda _flag, _words: "version"),
     Flag(names=("-h", "--help"), field="action", help="print this", read=lambda _flag, _words: "help"),
 )
 
 LATER: Final = frozenset(
     (
-        *("--agents", "--agent", "--effort", "--betas"),
+        *("--agent", "--effort", "--betas"),
         *("--permission-prompt-tool", "--include-hook-events", "--thinking", "--max-thinking-tokens", "--plugin-dir"),
-        *("--replay-user-messages", "--forward-subagent-text", "--append-subagent-system-prompt", "--bare"),
-        *("--debug", "-d", "--debug-file", "--no-session-persistence"),
+        *("--append-subagent-system-prompt", "--bare"),
+        *("--debug-file", "--no-session-persistence"),
     )
 )
 BY_NAME: Final[Mapping[str, Flag]] = {name: flag for flag in FLAGS for name in flag.names}

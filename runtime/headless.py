@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -22,11 +23,13 @@ from rich.console import Console
 
 from .doors import single_error
 from .errors import AtrioError, ConfigError, JournalError
-from .events import AssistantBlock, Event, RunEnded
+from .events import AssistantBlock, Event, Partial, RunEnded
 from .lines import EventLines, encode_line, result_line
 from .live import DRAW_EVERY, LiveView
+from .logs import Level, LogHandler, format_line, install, utc_now
 from .model import FailureKind
 from .narration import outcome_line, printable, progress_line, told
+from .notify import Notifier
 from .output import Output
 from .result import Result, TerminalReason
 from .wirejson import mend
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
 
     from .job import Job
 
-__all__ = ["Outcome", "run_job"]
+__all__ = ["ABORTED", "Outcome", "Runner", "run_job"]
 
 ABORTED: Final = frozenset((TerminalReason.ABORTED_STREAMING, TerminalReason.ABORTED_TOOLS))
 
@@ -65,20 +68,14 @@ async def run_job(job: Job, prompt: str | None, *, stdout: int = 1, stderr: int 
     Raises:
         ConfigError: the session can't be opened with these settings. Nothing was written.
     """
-    runner = _Runner(job, prompt, Output(stdout), Output(stderr))
-    # The receiver is outermost: whoever listens to it ends before it does.
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async with single_error(), trio.open_nursery() as nursery:
-            nursery.start_soon(runner.listen, signals, nursery.cancel_scope)
-            if runner.view is not None:
-                nursery.start_soon(runner.draw, runner.view)
-            await runner.perform()
-            nursery.cancel_scope.cancel(reason="the run is over")
-    return runner.outcome()
+    return await Runner(job, prompt, Output(stdout), Output(stderr)).run()
 
 
-class _Runner:
+class Runner:
     """What one run of the command line knows of itself."""
+
+    signals: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
+    """Those that it listens to."""
 
     def __init__(self, job: Job, prompt: str | None, out: Output, err: Output) -> None:
         self._job = job
@@ -94,7 +91,30 @@ class _Runner:
         self._output_error: OSError | None = None
         self._failure: str | None = None
         self._suggestion: str | None = None
+        self._notifier = Notifier.from_environ(job.config.environ)
         self.view = self._new_view() if job.live else None
+
+    async def run(self) -> Outcome:
+        """See `run_job`."""
+        options = self._job.options
+        # A person is told each failure in one sentence, at the end; a log has its story.
+        logs = options.debug or options.log_format == "json"
+        undo = install(LogHandler(self._say), debug=options.debug) if logs else None
+        try:
+            # The receiver is outermost: whoever listens to it ends before it does.
+            with trio.open_signal_receiver(*self.signals) as signals:
+                async with single_error(), trio.open_nursery() as nursery:
+                    nursery.start_soon(self.listen, signals, nursery.cancel_scope)
+                    nursery.start_soon(self._show_life)
+                    if self.view is not None:
+                        nursery.start_soon(self.draw, self.view)
+                    await self.perform()
+                    nursery.cancel_scope.cancel(reason="the run is over")
+        finally:
+            self._notifier.stopping()
+            if undo is not None:
+                undo()
+        return self.outcome()
 
     def _new_view(self) -> LiveView:
         return LiveView(Console(stderr=True), clean=self._clean, clock=trio.current_time)
@@ -128,34 +148,45 @@ class _Runner:
             if self.view is not None:
                 self.view.close()
 
-    async def _session(self) -> None:
+    def _open(self) -> AbstractAsyncContextManager[Session]:
         from atrio.actors.session import open_session
 
         job = self._job
+        return open_session(
+            job.agent,
+            cwd=job.cwd,
+            add_dirs=job.add_dirs,
+            session_id=job.session_id,
+            resume=job.resume,
+            fork=job.options.fork,
+            resume_at=job.options.resume_at,
+            config=job.config,
+            project=job.project,
+            mcp=job.mcp,
+        )
+
+    def _begin(self, session: Session, run: Run) -> None:
+        job = self._job
+        self._run = run
+        self._lines = EventLines(
+            session_id=session.id,
+            run_id=run.id,
+            version=job.version,
+            api_key_source=job.api_key_source,
+            verbose=job.options.verbose,
+            partial_messages=job.options.partial_messages,
+            subagent_text=job.options.forward_subagent_text,
+            replay=job.options.replay_user_messages,
+        )
+
+    async def _session(self) -> None:
+        job = self._job
         async with (
-            open_session(
-                job.agent,
-                cwd=job.cwd,
-                add_dirs=job.add_dirs,
-                session_id=job.session_id,
-                resume=job.resume,
-                fork=job.options.fork,
-                resume_at=job.options.resume_at,
-                config=job.config,
-                project=job.project,
-                mcp=job.mcp,
-            ) as session,
+            self._open() as session,
             session.resume() if self._prompt is None else session.submit(self._prompt) as run,
         ):
-            self._run = run
-            self._lines = EventLines(
-                session_id=session.id,
-                run_id=run.id,
-                version=job.version,
-                api_key_source=job.api_key_source,
-                verbose=job.options.verbose,
-                partial_messages=job.options.partial_messages,
-            )
+            self._begin(session, run)
+            self._notifier.ready(f"session {session.id}")
             async for event in run:
                 await self._take(event)
             if job.options.prompt_suggestions and job.options.output_format != "json":
@@ -199,7 +230,9 @@ class _Runner:
         if self.view is not None:
             self.view.take(event)
         elif self._job.plain and (text := progress_line(event)) is not None:
-            self._err.offer(f"{printable(self._clean(' '.join(text.split())))}\n".encode())
+            self._say(text, "info", "run")
+        if self._job.options.debug:
+            self._debug(event)
         if isinstance(event, AssistantBlock):
             self._answered = True
         if isinstance(event, RunEnded):
@@ -232,6 +265,15 @@ class _Runner:
             if self._run is not None:
                 self._run.interrupt("the output can't be written")
 
+    def _say(self, text: str, level: Level, source: str) -> None:
+        """One line on stderr, if somebody takes it now."""
+        format = self._job.options.log_format
+        self._err.offer(format_line(self._clean(text), format=format, level=level, source=source, now=utc_now()))
+
+    def _debug(self, event: Event) -> None:
+        if not isinstance(event, Partial):
+            self._say(f"event {event.seq}: {type(event).__name__}", "debug", "run")
+
     # --- beside it --------------------------------------------------------------------------------
 
     async def listen(self, signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
@@ -245,6 +287,14 @@ class _Runner:
             for each in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(each, signal.SIG_DFL)
             scope.cancel(reason=self._signal.name)
+
+    async def _show_life(self) -> None:
+        """Tell the service manager that the event loop still turns, until cancelled."""
+        if (limit := self._notifier.watchdog) is None:
+            return
+        while True:
+            self._notifier.alive()
+            await trio.sleep(limit / 2)
 
     async def draw(self, view: LiveView) -> None:
         """Draw until cancelled or until the run has its result."""
@@ -281,7 +331,7 @@ class _Runner:
         return self._outcome(1, *sentences, f"the run ended without success ({result.terminal_reason}): {reasons}")
 
     def _outcome(self, code: int, *sentences: str) -> Outcome:
-        return Outcome(code, tuple(printable(self._clean(" ".join(text.split()))) for text in sentences))
+        return Outcome(code, tuple(self._clean(" ".join(text.split())) for text in sentences))
 
     def _setup_fault(self, result: Result) -> str | None:
         """The sentence for a first request that failed by what was configured."""

@@ -29,11 +29,15 @@ from .store import find_session, latest_session
 if TYPE_CHECKING:
     from atrio.actors.agent import Agent
     from atrio.actors.mcp.config import ServerConfig
+    from atrio.actors.subagents.definitions import SubagentDefinition
     from atrio.tools.permissions import PermissionMode
 
 __all__ = ["DEFAULT_MODEL", "Job", "atrio_version", "prepare_job"]
 
 DEFAULT_MODEL: Final = "claude-sonnet-4-5"
+
+AGENT_TOOLS: Final = frozenset(("Agent", "Task", "AgentOutput", "TaskOutput", "AgentStop", "TaskStop"))
+"""With any of these among the tools, the agent may have subagents."""
 
 
 @attrs.frozen(kw_only=True)
@@ -54,6 +58,8 @@ class Job:
     resume: Path | None = None
     project: bool = True
     mcp: tuple[ServerConfig, ...] = ()
+    environ: Mapping[str, str] = attrs.field(factory=dict)
+    """As it was given, for reading the settings again."""
     version: str = "unknown"
     live: bool = False
     plain: bool = False
@@ -103,6 +109,7 @@ def prepare_job(options: Options, environ: Mapping[str, str]) -> Job:
         # Without settings files of the project and the user there are no instructions of theirs either.
         project=options.setting_sources != (),
         mcp=_mcp(options, config, cwd),
+        environ=environ,
         version=atrio_version(),
         live=text and terminal,
         plain=options.verbose and options.output_format != "stream-json" and not (text and terminal),
@@ -116,9 +123,12 @@ def _agent(options: Options, config: Config) -> Agent:
     from atrio.tools.sandbox import SandboxPolicy
 
     parse_rule_list((*options.allowed_tools, *options.disallowed_tools))
+    # The session itself makes the tools for agents.
+    names = None if options.tools is None else [name for name in options.tools if name not in AGENT_TOOLS]
     return Agent(
         model=_model(options, config),
-        tools=default_tools() if options.tools is None else select_tools(options.tools),
+        tools=default_tools() if names is None else select_tools(names),
+        subagents=_subagents(options),
         system_prompt=_text(options.system_prompt, options.system_prompt_file, "--system-prompt-file"),
         append_system_prompt=_text(
             options.append_system_prompt, options.append_system_prompt_file, "--append-system-prompt-file"
@@ -140,6 +150,16 @@ def _agent(options: Options, config: Config) -> Agent:
         allowed_tools=options.allowed_tools,
         disallowed_tools=options.disallowed_tools,
     )
+
+
+def _subagents(options: Options) -> tuple[SubagentDefinition, ...] | None:
+    """The kinds of subagents that the command line defines; None: no subagents at all."""
+    from atrio.actors.subagents.definitions import parse_subagents
+
+    if options.agents is not None:
+        return parse_subagents(options.agents)
+    wanted = options.tools is None or "default" in options.tools or not AGENT_TOOLS.isdisjoint(options.tools)
+    return () if wanted else None
 
 
 def _mcp(options: Options, config: Config, cwd: Path) -> tuple[ServerConfig, ...]:

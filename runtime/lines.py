@@ -87,6 +87,8 @@ class EventLines:
     verbose: bool = False
     partial_messages: bool = False
     subagent_text: bool = False
+    replay: bool = False
+    """User lines of what was said during the run are marked as repetitions of what was read."""
 
     def line_of(self, event: Event) -> list[JsonObject]:
         """The lines for one event: none or one today, but a reader of this must not count on that."""
@@ -143,6 +145,8 @@ class EventLines:
         added = event.message
         message = {"role": "user", "content": [block_to_wire(block) for block in added.content]}
         line = self._line(event, added.uuid, type="user", message=message, parent_tool_use_id=None)
+        if self.replay and added.origin == "steer":
+            line["isReplay"] = True
         return {**line, "isSynthetic": True} if added.hidden else line
 
     def _of_subagent(self, event: SubagentProgress) -> list[JsonObject]:

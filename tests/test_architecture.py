@@ -18,6 +18,7 @@ MAY_IMPORT: Final = {"runtime": {"runtime"}, "tools": {"runtime", "tools"}, "act
 FRONT_DOORS: Final = {
     "runtime/cli.py",
     "runtime/context_cli.py",
+    "runtime/conversation.py",
     "runtime/demo.py",
     "runtime/headless.py",
     "runtime/job.py",
@@ -30,6 +31,7 @@ ASYNC_MODULES: Final = {
     "cli",
     "commit",
     "context_cli",
+    "conversation",
     "demo",
     "doors",
     "headless",
