@@ -54,9 +54,9 @@ ACTORS: Mapping[str, tuple[StrikeKind, ...]] = {
     "executor": ("executor",),
     "streamer": ("streamer", "streamer_inbox"),
     "watchdog": ("watchdog",),
-    "compactor": (),
+    "compactor": ("streamer",),
 }
-"""What kills them."""
+"""What kills them: the broken transport meets whichever call of the model comes next, a summary's as well."""
 
 OTHER_SUCCESSES = (TerminalReason.STOP_HOOK_PREVENTED, TerminalReason.HOOK_STOPPED, TerminalReason.TOOL_DEFERRED)
 TIMED_OUT = (TerminalReason.BUDGET_EXHAUSTED, "error_during_execution")
