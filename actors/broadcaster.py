@@ -65,6 +65,12 @@ class Subscription:
         if self._reader_waits:
             self._wake_reader()
 
+    def drain(self) -> list[Event]:
+        """What waits now, at once."""
+        events, self._partials = list(self._queue), 0
+        self._queue.clear()
+        return events
+
     def _wake_reader(self) -> None:
         self._reader_waits = False
         self._wake.send_nowait(None)

@@ -369,6 +369,9 @@ class Subagents:
     def _settle(self, child: Child, error: str, duration: float, counting: Iterable[Ledger]) -> Report:
         """It has ended, in whichever way: the one place where that is told."""
         order, run = child.order, child.run
+        # Who is stopped stops reading, but not all below it had ended by then.
+        for event in run.events.drain() if run is not None else ():
+            self._pass_on(child, event)
         if error:
             report = Report(status="failed", text=child.last_text, error=error)
         elif run is not None and run.ended:
