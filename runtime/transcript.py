@@ -3,8 +3,9 @@ The lines of a journal: from records to JSON objects and back. Pure.
 
 The shapes are those that readers of existing transcripts understand: ``user``, ``assistant`` and ``system`` lines
 linked by ``uuid`` and ``parentUuid``, one content block in each assistant line, the API's message id in all lines of
-one response. A response's usage is in its last line alone (which has no content), so that a reader which adds up
-lines counts it once; in a copy of a response it stands where no such reader looks.
+one response. A response's usage is in its last line alone (whose content is a thought of nothing, no part of the
+conversation), so that a reader which adds up lines counts it once; in a copy of a response it stands where no such
+reader looks.
 
 Lines of other programs are read as well as possible: content that is a plain text, several blocks in a line, usage
 and stop reason beside a block, results without a tool's name.
@@ -107,6 +108,9 @@ def _body(record: Record) -> JsonObject:
                 line["copiedUsage"] = usage
             elif usage:
                 line["message"]["usage"] = usage
+                # Some readers add up only what names its request and is no empty message.
+                line["message"]["content"] = [{"type": "thinking", "thinking": "", "signature": ""}]
+                line |= {"requestId": record.message_id, "responseEnd": True}
             return {**line, "incomplete": True} if record.incomplete else line
         case ResultRecord():
             line = {"type": "user", "message": {"role": "user", "content": [block_to_wire(record.block)]}}
@@ -193,6 +197,8 @@ def records_from_line(line: Mapping[str, Any]) -> tuple[Record, ...]:
     match line:
         case {"type": "user", "message": {"content": content}}:
             return _user_records(uuid, line, _blocks(content))
+        case {"type": "assistant", "responseEnd": True, "message": {} as message}:
+            return _assistant_records(uuid, line, message, ())
         case {"type": "assistant", "message": {"content": content} as message}:
             return _assistant_records(uuid, line, message, _blocks(content))
         case {"type": "system", "subtype": str(subtype)}:

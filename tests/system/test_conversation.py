@@ -105,7 +105,7 @@ async def conversation(
 
 
 def is_response(id: str) -> Callable[[dict[str, Any]], bool]:
-    return lambda line: line["type"] == "control_response" and line["response"]["request_id"] == id
+    return lambda line: (line["type"], line.get("response", {}).get("request_id")) == ("control_response", id)
 
 
 def starts_tool(line: dict[str, Any]) -> bool:
@@ -295,7 +295,7 @@ async def test_a_service_manager_is_kept_informed(tmp_path: Path) -> None:
             await host.result()
             await host.end()
         manager.setblocking(False)
-        heard = []
+        heard: list[str] = []
         while not heard or heard[-1] != "STOPPING=1":
             heard.append(manager.recv(4096).decode())
 
