@@ -97,6 +97,7 @@ async def test_background_result_joins_a_later_turn(tmp_path: Path, autojump_clo
     assert "I found it." in text_of(news[0].content)
 
 
+@pytest.mark.slow
 async def test_a_tree_of_21_ends_with_one_terminal_event_each_and_a_ledger_that_adds_up(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
@@ -186,6 +187,7 @@ async def slow(name: str, ctx: Any) -> str:
     return "done"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [0.0, 0.5, 1.0, 1.2, 1.7, 2.0, 2.4, 3.0, 3.7, 4.1, 5.2, 6.0, 7.5])
 @pytest.mark.parametrize("way", ["interrupt", "leave"])
 async def test_after_a_stop_no_model_call_begins_anywhere_in_the_tree(
@@ -277,6 +279,7 @@ async def test_an_agent_that_cannot_be_opened_has_failed(
 # --- limits ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_the_21st_at_once_is_refused(tmp_path: Path, autojump_clock: trio.testing.MockClock) -> None:
     calls = [agent(f"slow {n}", run_in_background=True) for n in range(21)]
     model = model_of({"go": in_turn(Turn(*calls), Turn(text("End."))), "slow": in_turn(Turn(text("ok"), delay=9.0))})
