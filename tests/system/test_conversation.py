@@ -105,11 +105,14 @@ async def conversation(
 
 
 def is_response(id: str) -> Callable[[dict[str, Any]], bool]:
-    return lambda line: (line["type"], line.get("response", {}).get("request_id")) == ("control_response", id)
+    def wanted(line: dict[str, Any]) -> bool:
+        return "control_response" == line["type"] and id == str(line["response"]["request_id"])
+
+    return wanted
 
 
 def starts_tool(line: dict[str, Any]) -> bool:
-    return line["type"] == "assistant" and line["message"]["content"][0]["type"] == "tool_use"
+    return line["type"] == "assistant" and "tool_use" == str(line["message"]["content"][0]["type"])
 
 
 async def test_each_line_is_a_turn_of_one_session(tmp_path: Path) -> None:
