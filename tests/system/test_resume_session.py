@@ -221,7 +221,12 @@ async def test_a_torn_end_is_cut_off_and_told_behind_the_runs_start(tmp_path: Pa
 
 
 async def test_a_session_is_found_by_its_title_and_keeps_it(tmp_path: Path) -> None:
-    house = House(tmp_path, Turn(text("One.")), Turn(tool("Nothing", {}), text("x" * 400_000, chunk=100_000)), Turn(text("Three.")))
+    house = House(
+        tmp_path,
+        Turn(text("One.")),
+        Turn(tool("Nothing", {}), text("x" * 400_000, chunk=100_000)),
+        Turn(text("Three.")),
+    )
     async with house.open() as first:
         await one(first, "a")
     rename_session(first.journal, "the first one")
