@@ -61,7 +61,7 @@ class Compactor:
                     self._loop.reply(answer)
                 except PeerGone:
                     # The loop has ended: nobody needs the answer.
-                    return
+                    break
                 if (background := self._keeper.background(job, self._side)) is not None:
                     nursery.start_soon(background)
 
