@@ -13,7 +13,8 @@ from __future__ import annotations
 import os
 import signal
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
@@ -59,8 +60,6 @@ async def run_conversation(
 class Conversation(Runner):
     """What the conversation knows of itself, beside what it has in common with a single run."""
 
-    signals: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
     def __init__(self, job: Job, prompt: str | None, out: Output, err: Output, stdin: int) -> None:
         super().__init__(job, prompt, out, err)
         self._stdin = stdin
@@ -80,6 +79,28 @@ class Conversation(Runner):
     # --- turns ------------------------------------------------------------------------------------
 
     async def _session(self) -> None:
+        with self._hangups():
+            await self._turns_of_one_session()
+
+    @contextmanager
+    def _hangups(self) -> Iterator[None]:
+        """
+        SIGHUP marks the settings as changed.
+
+        A plain handler, since Trio's receiver hands a signal over some ticks after it came, and a prompt that was
+        written after the signal must find its settings.
+        """
+
+        def mark(number: int, frame: object) -> None:
+            self._settings_changed = True
+
+        before = signal.signal(signal.SIGHUP, mark)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGHUP, before)
+
+    async def _turns_of_one_session(self) -> None:
         async with self._open() as session, single_error(), trio.open_nursery() as nursery:
             self._is_open = True
             nursery.start_soon(self._read, session)
@@ -260,9 +281,6 @@ class Conversation(Runner):
     async def listen(self, signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
         """Act on signals until cancelled."""
         async for number in signals:
-            if number == signal.SIGHUP:
-                self._settings_changed = True
-                continue
             first = self._signal is None
             self._signal = self._signal or signal.Signals(number)
             if first and self._is_open:

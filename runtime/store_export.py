@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -127,8 +127,11 @@ def _clip(text: str) -> str:
 
 # --- Markdown -------------------------------------------------------------------------------------
 
-_FENCE = re.compile(r"[ ]{0,3}(`{3,}|~{3,})")
-_SPAN = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)")
+# A fence of backticks has none behind it; otherwise they are a code span.
+_FENCE = re.compile(r"[ ]{0,3}(`{3,}(?!.*`)|~{3,})")
+_SPAN = re.compile(r"(?<![`\\])(`+)(?!`).*?(?<!`)\1(?!`)")
+_HEADING = re.compile(r"((?:[\s>]|[-+*]\s|\d+[.)]\s)*)(#{1,3}(?:\s|$).*)")  # also in a list or a quotation
+_UNDERLINE = re.compile(r"[\s>]*(?:=+|-+)\s*$")
 _BACKTICKS = re.compile(r"`+")
 
 
@@ -147,39 +150,72 @@ class _Markdown:
         longest = max((len(run) for run in _BACKTICKS.findall(text)), default=0)
         fence = "`" * max(3, longest + 1)
         label = " ".join(label.split()).replace("`", "'")
-        return f"\n**{_without_tags(label)}**\n\n{fence}\n{text}\n{fence}\n"
+        return f"\n**{_in_a_line(label)}**\n\n{fence}\n{text}\n{fence}\n"
 
     def note(self, text: str) -> str:
-        return f"\n*{_without_tags(' '.join(text.split()))}*\n"
+        return f"\n*{_in_a_line(text)}*\n"
 
     def end(self) -> str:
         return ""
 
 
 def _inert(text: str) -> str:
-    """Markdown as the model writes it, but no HTML, no heading that looks like ours, no fence that stays open."""
+    """
+    Markdown as the model writes it, but no HTML, no heading that looks like ours, no fence that stays open.
+
+    Fences begin at the margin: inside of a list item they would end with the item.
+    """
     lines: list[str] = []
+    paragraph: list[str] = []
     fence = ""
+
+    def end_paragraph() -> None:
+        lines.extend(_without_tags(_without_headings(paragraph)))
+        paragraph.clear()
+
     for line in text.splitlines():
         mark = _FENCE.match(line)
         if fence:
-            lines.append(line)
-            if mark is not None and mark[1].startswith(fence) and not line.strip().strip(fence[0]):
-                fence = ""
-            continue
-        if mark is not None:
+            closes = mark is not None and mark[1].startswith(fence) and not line.strip().strip(fence[0])
+            lines.append(line.strip() if closes else line)
+            fence = "" if closes else fence
+        elif mark is not None:
+            end_paragraph()
             fence = mark[1]
-            lines.append(line)
-            continue
-        line = _without_tags(line)
-        lines.append(f"###{line}" if re.match(r"#{1,3} ", line) else line)
+            lines.append(line.lstrip(" "))
+        else:
+            paragraph.append(line)
+            if not line.strip():
+                end_paragraph()
+    end_paragraph()
     if fence:
         lines.append(fence)
     return "\n".join(lines)
 
 
-def _without_tags(line: str) -> str:
-    """``<`` begins no tag any more, unless it is in a code span, where it is none."""
+def _without_headings(paragraph: Sequence[str]) -> list[str]:
+    """Headings of the first three levels are smaller, and underlined ones are none."""
+    lines = [f"{mark[1]}###{mark[2]}" if (mark := _HEADING.match(line)) else line for line in paragraph]
+    return [f"\\{line.lstrip()}" if n and _UNDERLINE.match(line) else line for n, line in enumerate(lines)]
+
+
+def _without_tags(paragraph: Sequence[str]) -> list[str]:
+    """
+    ``<`` begins no tag any more, unless it is in a code span, where it is none.
+
+    A backtick that finds no partner in its line may have one in another line of the paragraph; then what looks like
+    a span may be what stands between two of them, so that nothing counts as a span.
+    """
+    if any("`" in _SPAN.sub("", line) for line in paragraph):
+        return [line.replace("<", "&lt;") for line in paragraph]
+    return [_outside_spans(line) for line in paragraph]
+
+
+def _in_a_line(text: str) -> str:
+    return _without_tags([" ".join(text.split())])[0]
+
+
+def _outside_spans(line: str) -> str:
     parts: list[str] = []
     end = 0
     for span in _SPAN.finditer(line):

@@ -13,8 +13,9 @@ from uuid import uuid4
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from atrio.runtime.errors import ConfigError, JournalLocked
 from atrio.runtime.journal import JournalFile, journal_path, results_folder
@@ -222,32 +223,39 @@ def test_markdown_holds_no_tags_and_no_fence_that_stays_open(tmp_path: Path) -> 
     assert "void" not in document
 
 
-@given(st.lists(st.text(alphabet="`~<a \n#", max_size=40), min_size=1, max_size=4))
-def test_the_end_of_each_document_is_outside_of_what_was_said(
+@given(st.lists(st.text(alphabet="`~<a> \n#-=*1.\\", max_size=40), min_size=1, max_size=4))
+@example(["```<`"])
+@example(["`\nx` <a> `y`"])
+@example(["\\` <a> `"])
+@example(["- x\n  ```\nfoo <a>"])
+@example(["a\n---"])
+@example(["  ## a"])
+@example(["- ## a"])
+@example(["1. a\n\t==="])
+def test_whatever_was_said_a_reader_of_markdown_sees_no_tags_and_no_headings_but_ours(
     tmp_path_factory: pytest.TempPathFactory, texts: Sequence[str]
 ) -> None:
     home = tmp_path_factory.mktemp("home")
     records = [record for n, text in enumerate(texts) for record in answer(text, f"m{n}")]
     document = "".join(export_session(session(home, *records, prompt("THE END")), "markdown"))
 
-    assert "THE END" in _outside_fences(document)
-    assert not re.search(r"(?<!`)<a", re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", _outside_fences(document)))
+    tokens = MarkdownIt("commonmark").parse(document)
+    everything = [*tokens, *(child for token in tokens for child in token.children or ())]
+    headings = [
+        tokens[n + 1].content for n, token in enumerate(tokens) if token.tag in ("h1", "h2") and token.nesting == 1
+    ]
+    assert {"Assistant", "User"} >= set(headings[1:])
+    assert headings[0].startswith("Session ")
+    assert "THE END" == tokens[-2].content
+    assert (0, "paragraph_close") == (tokens[-1].level, tokens[-1].type)
+    assert [] == [token.content for token in everything if token.type in ("html_block", "html_inline")]
 
 
 def _outside_fences(document: str) -> str:
     """The lines that are no code, as CommonMark reads them."""
-    lines: list[str] = []
-    fence = ""
-    for line in document.split("\n"):
-        mark = re.match(r" {0,3}(`{3,}|~{3,})(.*)$", line)
-        if fence:
-            closes = mark is not None and mark[1][0] == fence[0] and len(mark[1]) >= len(fence) and not mark[2].strip()
-            fence = "" if closes else fence
-        elif mark is not None and not (mark[1][0] == "`" and "`" in mark[2]):
-            fence = mark[1]
-        else:
-            lines.append(line)
-    return "\n".join(lines)
+    tokens = MarkdownIt("commonmark").parse(document)
+    code = {line for token in tokens if token.type == "fence" and token.map for line in range(*token.map)}
+    return "\n".join(line for number, line in enumerate(document.split("\n")) if number not in code)
 
 
 @pytest.mark.slow
