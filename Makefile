@@ -54,7 +54,7 @@ test: setup
 	$(BIN)/pytest -m "not soak" -n 2 --dist worksteal
 
 soak: setup
-	@$(BIN)/pytest -m soak; status=$$?; test $$status -eq 0 || \
+	@$(BIN)/pytest -m soak -n 2 --dist worksteal; status=$$?; test $$status -eq 0 || \
 		{ test $$status -eq 5 && echo "there are no soak tests yet"; }
 
 lint: setup

@@ -155,7 +155,7 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Outside:
     return Outside(folder, modules)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(LIMIT)
 def test_a_wheel_brings_only_atrio(outside: Outside) -> None:
     before = {"pip", "setuptools", "wheel", "_distutils_hack", "pkg_resources", "distutils-precedence.pth"}
@@ -168,7 +168,7 @@ def test_a_wheel_brings_only_atrio(outside: Outside) -> None:
     assert outside.modules == {str(path.relative_to(shipped)) for path in shipped.rglob("*.py")}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(LIMIT)
 def test_a_users_program_runs_and_type_checks_against_the_installed_package(outside: Outside) -> None:
     # What atrio depends on is taken from this environment, by a path file: atrio itself comes from the wheel.

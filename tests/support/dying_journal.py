@@ -1,47 +1,35 @@
-"""
-The atrio command in a process that dies at one of its journal's writes, for crash tests.
-
-    python dying_journal.py NUMBER before|half|after WORDS...
-
-It is killed, as by ``kill -9``, before the write of that number (from 1), when half of its bytes are written, or
-right after it. WORDS are the command's.
-"""
+"""A journal that kills its process, as by ``kill -9``, at one of its writes: for crash tests."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
+from typing import Literal
 
 from atrio.actors import recorder, reopen
-from atrio.runtime import cli
 from atrio.runtime.journal import JournalFile
 
+__all__ = ["How", "die_at"]
 
-def _die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
+How = Literal["before", "half", "after"]
 
 
-class DyingJournal(JournalFile):
-    """Dies as the command line says."""
-
-    number = int(sys.argv[1])
-    how = sys.argv[2]
+def die_at(number: int, how: How) -> None:
+    """Let this process die at the journal write of that number, from 1; ``half``: with half of its bytes written."""
     writes = 0
 
-    def append(self, lines: bytes) -> None:
-        DyingJournal.writes += 1
-        if DyingJournal.writes != self.number:
-            super().append(lines)
-            return
-        if self.how == "half":
-            os.write(self.fileno, lines[: max(1, len(lines) // 2)])
-        elif self.how == "after":
-            super().append(lines)
-        _die()
+    class DyingJournal(JournalFile):
+        def append(self, lines: bytes) -> None:
+            nonlocal writes
+            writes += 1
+            if writes != number:
+                super().append(lines)
+                return
+            if how == "half":
+                os.write(self.fileno, lines[: max(1, len(lines) // 2)])
+            elif how == "after":
+                super().append(lines)
+            os.kill(os.getpid(), signal.SIGKILL)
 
-
-if __name__ == "__main__":
     for module in (recorder, reopen):
         vars(module)["JournalFile"] = DyingJournal
-    sys.exit(cli.main(sys.argv[3:]))

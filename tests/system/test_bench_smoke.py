@@ -53,6 +53,7 @@ def test_fanout_ends_every_session(tmp_path: Path) -> None:
     assert {"floor": {"completed, 5 turns": 5}, "session": {"completed, 5 turns": 5}} == ends
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", ["overlap.py", "stream.py", "fanout.py"])
 def test_without_json_a_table_names_the_target(name: str, tmp_path: Path) -> None:
     tiny = {

@@ -15,6 +15,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from tests.support import forking
 
 from atrio.actors.testing import Fault, ScriptedModel, Turn, text, tool
 from atrio.runtime.journal import journal_path
@@ -67,17 +68,9 @@ async def atrio(
     stdin: bytes = b"",
     environ: Mapping[str, str] | None = None,
 ) -> Ended:
-    with trio.fail_after(LIMIT):
-        done = await trio.run_process(
-            [*COMMAND, *words],
-            stdin=stdin,
-            capture_stdout=True,
-            capture_stderr=True,
-            check=False,
-            cwd=place.project,
-            env=place.environ(url, **(environ or {})),
-        )
-    return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+    environ = place.environ(url, **(environ or {}))
+    ended = await forking.run(words, stdin=stdin, cwd=place.project, env=environ)
+    return Ended(ended.code, ended.out.decode(), ended.err.decode())
 
 
 def kinds(lines: Sequence[Mapping[str, Any]]) -> list[tuple[str, str | None]]:

@@ -292,7 +292,9 @@ async def test_a_service_manager_is_kept_informed(tmp_path: Path) -> None:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(LIMIT)
         environ = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"}
-        model = ScriptedModel([Turn(tool("Bash", {"command": 'sleep 0.6; echo "[$NOTIFY_SOCKET]"'})), Turn(text("One."))])
+        model = ScriptedModel(
+            [Turn(tool("Bash", {"command": 'sleep 0.6; echo "[$NOTIFY_SOCKET]"'})), Turn(text("One."))]
+        )
         async with conversation(tmp_path, model, "--allowedTools", "Bash", environ=environ) as host:
             await host.say(user("first"))
             await host.result()

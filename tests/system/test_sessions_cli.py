@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
-import trio
+from tests.support import forking
 
 from atrio.actors.testing import ScriptedModel, Turn, text
 from atrio.runtime.journal import JournalFile
@@ -37,16 +36,8 @@ class Shell:
     async def __call__(self, *words: str) -> Ended:
         known = {name: os.environ[name] for name in ("PATH", "LANG", "VIRTUAL_ENV", "PYTHONPATH") if name in os.environ}
         own = {"HOME": str(self.folder), "ATRIO_HOME": str(self.folder / "home"), "ANTHROPIC_BASE_URL": self.url}
-        with trio.fail_after(LIMIT):
-            done = await trio.run_process(
-                [sys.executable, "-m", "atrio.runtime", *words],
-                capture_stdout=True,
-                capture_stderr=True,
-                check=False,
-                cwd=self.folder,
-                env={**known, **own},
-            )
-        return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+        ended = await forking.run(words, cwd=self.folder, env={**known, **own})
+        return Ended(ended.code, ended.out.decode(), ended.err.decode())
 
     async def listed(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (await self("sessions", "list", "--json")).out.splitlines()]

@@ -15,7 +15,7 @@ from atrio.actors.testing.simulator import Outcome, draw_plan, simulate
 from atrio.runtime.result import TerminalReason
 
 CHUNK = 20
-QUICK = 200
+QUICK = 60
 SAME = 10
 SOAK = 2_400
 LIMIT = 280.0
@@ -75,10 +75,10 @@ def test_a_broken_seed_says_how_to_play_it_again() -> None:
     assert str(outcome).endswith("python -m atrio.actors.testing.simulator --seed 7 --trace")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_seeds_reach_nearly_every_end() -> None:
     """Otherwise the simulator would have stopped looking at what it is there for."""
-    seen = {reason for seed in range(QUICK) for reason in played(seed).reasons}
+    seen = {reason for seed in range(200) for reason in played(seed).reasons}
     rare = {TerminalReason.RAPID_REFILL_BREAKER, TerminalReason.TOOL_DEFERRED, TerminalReason.IMAGE_ERROR}
     assert {reason.value for reason in TerminalReason if reason not in rare} <= seen
 

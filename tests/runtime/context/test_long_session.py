@@ -18,7 +18,7 @@ from atrio.runtime.window import ModelWindow, levels_of
 TURNS = 2_000
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(240)
 def test_a_session_of_2_000_turns_stays_within_its_window_and_compacts_now_and_then() -> None:
     session = Session(random.Random(7))
