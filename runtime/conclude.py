@@ -141,7 +141,7 @@ def _point_out_circles(state: LoopState) -> Transition:
     limits = state.limits
     if limits.wants_structured_output and any(map(_is_answer, state.turn.calls)):
         state = changed(state, structured_output_retries=state.structured_output_retries + 1)
-    if limits.no_progress_note is not None and state.circles.repeats == limits.no_progress_note:
+    if state.circles.repeats == limits.no_progress_note:
         state = queue_hidden(state, "recovery", notes.no_progress(state.circles.repeats + 1), "circles")
     return next_turn(state)
 

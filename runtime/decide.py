@@ -119,7 +119,6 @@ def _request(state: LoopState, observation: ContextReady) -> Transition:
     told: tuple[Action, ...] = ()
     view = observation.view
     if observation.compacted is not None:
-        before = state.messages
         state, told = replace_history(
             state,
             observation.messages,
@@ -127,7 +126,7 @@ def _request(state: LoopState, observation: ContextReady) -> Transition:
             pre_tokens=observation.pre_tokens,
             post_tokens=observation.post_tokens,
         )
-        if before and observation.messages != state.messages:
+        if observation.messages != state.messages:
             view = None
     for message in observation.attachments:
         told += (Write((UserRecord(message=message),)), Publish(UserMessageAdded(message=message)))
