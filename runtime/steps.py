@@ -159,7 +159,7 @@ def settle(state: LoopState, text: str, *, mark: str | None) -> tuple[LoopState,
     actions: list[Action] = []
     turn = state.turn
     in_response = state.phase in (Phase.STREAM, Phase.TOOLS)
-    if state.phase is Phase.STREAM and (turn.calls or turn.position >= Position.COMMITTED):
+    if state.phase is Phase.STREAM and turn.position >= Position.COMMITTED:
         actions.append(response_end(state, incomplete=True))
     if in_response and turn.calls:
         for call in turn.open_calls:

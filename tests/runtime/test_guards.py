@@ -153,6 +153,14 @@ def test_a_break_in_behind_answered_calls_keeps_their_results() -> None:
     assert [] == check(run.state.messages)
 
 
+def test_a_break_in_behind_a_text_keeps_the_text() -> None:
+    run = Run.opened().blocks(TextBlock("x")).see(MessageQueued(message=MORE, priority="now"))
+    assert ["User", "Assistant", "User"] == [
+        type(message).__name__.removesuffix("Message") for message in run.state.messages
+    ]
+    assert [] == check(run.state.messages)
+
+
 def test_what_waits_goes_before_stop_hooks() -> None:
     run = Run.opened(has_stop_hooks=True).see(MessageQueued(message=MORE)).blocks(TextBlock("x")).ended()
     assert [] == run.all(RunStopHooks)
@@ -382,3 +390,16 @@ def test_an_interrupted_response_has_an_end_in_the_journal_only_if_something_is_
     run.see(Interrupted(reason="user", during=Phase.STREAM))
     assert kept == bool(run.records(ResponseEndRecord))
     assert [] == check(run.state.messages)
+
+
+def test_a_response_whose_calls_still_run_has_its_end_in_the_journal_already() -> None:
+    run = Run.opened().blocks(READ).ended("tool_use")
+    assert 1 == len(run.records(ResponseEndRecord))
+    run.see(Interrupted(reason="user", during=Phase.TOOLS))
+    assert [] == run.records(ResponseEndRecord)
+
+
+def test_blocks_that_were_written_are_withdrawn_in_the_journal_too() -> None:
+    run = Run.opened().blocks(ThinkingBlock("hm", "sig")).failed(failure(FailureKind.SERVER_ERROR))
+    assert ["msg_1"] == [record.message_id for record in run.records(WithdrawRecord)]
+    assert [1] == [len(event.uuids) for event in run.events(MessageWithdrawn)]
