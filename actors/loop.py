@@ -515,6 +515,8 @@ class Loop:
                 await self._write(with_totals(records, self._account.session_ledger), sync=action.sync)
             case Publish():
                 self._publish(action.event)
+            case Prepare() | CallModel() | StartCall() | Compact() | RunStopHooks() if self._stopping:
+                return
             case Compact():
                 await self._compact(action)
             case RunStopHooks():
@@ -527,8 +529,6 @@ class Loop:
             case _Announce():
                 self._history.result = action.result
                 self._publish(RunEnded(result=action.result))
-            case Prepare() | CallModel() | StartCall() | Compact() | RunStopHooks() if self._stopping:
-                return
             case Prepare():
                 await self._prepare()
             case CallModel():
@@ -655,6 +655,9 @@ class Loop:
     async def _look_at_background(self) -> None:
         """Go on with an end that waited, if it need not wait any longer."""
         if self._parked is None or self._subagents is None or self._state.phase is not Phase.HOOKS:
+            return
+        if self._stopping or self._is_stopping():
+            # It need not wait since what it waited for is being stopped, and so is the run.
             return
         action, until = self._parked
         if self._state.queued:

@@ -15,6 +15,7 @@ from typing import Any
 import attrs
 import orjson
 
+from .beside import Beside
 from .errors import JournalCorrupt
 from .messages import AssistantMessage, JsonObject, Message, SystemMessage, ToolUseBlock, Usage, UserMessage
 from .records import (
@@ -68,6 +69,8 @@ class Replay:
     """Start or end of the last run, whichever is recorded last."""
     incomplete: bool = False
     """The last response was broken off."""
+    beside: Beside = attrs.field(factory=Beside)
+    """What works in the background, as far as the model knows."""
     bad_lines: list[BadLine] = attrs.field(factory=list)
 
 
@@ -188,6 +191,7 @@ class Replayer:
         match record:
             case UserRecord():
                 self.out.queued.pop(record.uuid, None)
+                self.out.beside.message(record.message)
                 self._add(record.message)
             case QueueRecord():
                 self._queue(record)
@@ -292,6 +296,7 @@ class Replayer:
 
     def _result(self, record: ResultRecord) -> None:
         self.out.started.pop(record.block.tool_use_id, None)
+        self.out.beside.result(record)
         if self.response is not None:
             self.message_of[record.uuid] = self.response.message.uuid
             self.response.answer(record)

@@ -216,6 +216,10 @@ def resume_records(records: Iterable[Record], *, at: str | None = None, marks: S
     settling = (*settling, *waiting, *marks)
     for record in settling:
         replayer.take(record)
+    if at is None and (lost := replayer.out.beside.lost(derive_id("lost", last_uuid or ""))) is not None:
+        told = UserRecord(message=lost)
+        replayer.take(told)
+        settling = (*settling, told)
     if at is not None:
         rewound = _rewound(replayer, at)
         replayer.take(rewound)

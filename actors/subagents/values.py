@@ -7,6 +7,7 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
+from atrio.runtime.beside import NOTIFICATION
 from atrio.runtime.events import SubagentStatus
 from atrio.runtime.messages import Usage
 from atrio.runtime.result import Result, TerminalReason
@@ -91,7 +92,7 @@ def notification(order: Order, report: Report) -> str:
     """The message by which a background result joins the parent's conversation."""
     summary = f'Agent "{order.description}" {report.status}'
     return (
-        f"<task-notification>\n<task-id>{order.agent_id}</task-id>\n<status>{report.status}</status>\n"
+        f"{NOTIFICATION}\n<task-id>{order.agent_id}</task-id>\n<status>{report.status}</status>\n"
         f"<summary>{summary}</summary>\n<result>\n{result_text(order, report, NEWS_CHARS)}\n</result>\n"
         "</task-notification>"
     )

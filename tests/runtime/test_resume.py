@@ -26,6 +26,7 @@ from atrio.runtime.messages import (
     ToolUseBlock,
     Usage,
     UserMessage,
+    text_of,
 )
 from atrio.runtime.records import (
     BlockRecord,
@@ -342,3 +343,54 @@ def test_a_journal_of_another_program_is_not_given_a_second_end() -> None:
 
     assert [ResultRecord] == [type(record) for record in resumed.settle_records]
     assert ("claude", USED) == resumed.usage["m1"]
+
+
+def begun(id: str, **details: object) -> tuple[Record, ...]:
+    """A call whose result says how something in the background stands."""
+    answer = ResultRecord(uuid=f"r-{id}", block=ToolResultBlock(id, "ok"), name="Agent", details=details)
+    return (block(f"b-{id}", call(id), f"m-{id}"), end(f"m-{id}"), started(id), answer)
+
+
+AGENT: dict[str, object] = {"agentId": "a1", "description": "looks", "isAsync": True, "transcriptPath": "/x.jsonl"}
+SHELL: dict[str, object] = {"outputFile": "/out"}
+
+
+def hidden(uuid: str, text: str) -> UserRecord:
+    return UserRecord(message=UserMessage(uuid=uuid, content=(TextBlock(text),), origin="hook", hidden=True))
+
+
+@pytest.mark.parametrize(
+    ("records", "named"),
+    [
+        (begun("t1", **AGENT, status="running"), ["a1 (looks)", "/x.jsonl"]),
+        (begun("t1", backgroundTaskId="bash_1", status="running", **SHELL), ["bash_1", "/out"]),
+        (begun("t1", **{**AGENT, "isAsync": False}, status="completed"), []),
+        ((*begun("t1", **AGENT, status="running"), *begun("t2", **AGENT, status="stopped")), []),
+        ((*begun("t1", **AGENT, status="running"), hidden("n", "<task-notification> a1 completed")), []),
+        ((*begun("t1", **AGENT, status="running"), hidden("n", "<task-notification> a2 completed")), ["a1 (looks)"]),
+        ((*begun("t1", **AGENT, status="running"), prompt("u2", "<task-notification> a1")), ["a1 (looks)"]),
+        (
+            (
+                *begun("t1", backgroundTaskId="bash_1", status="running", **SHELL),
+                *begun("t2", shellId="bash_1", status="completed"),
+            ),
+            [],
+        ),
+    ],
+)
+def test_what_was_lost_with_the_process_is_told_once(records: Sequence[Record], named: Sequence[str]) -> None:
+    before = (RUN, prompt(), *records, block("b9", TextBlock("I wait."), "m9"), end("m9", "end_turn"))
+    resumed = resume_records(before)
+
+    told = [text for message in resumed.messages for text in [said(message)] if text.startswith("<background-lost>")]
+    assert bool(named) == bool(told)
+    assert all(name in told[0] for name in named)
+    # There is something to go on with: otherwise the run would seem to be done.
+    assert (notes.RESUMED if named else None) == resumed.continuation
+    again = resume_records((*before, *resumed.settle_records))
+    assert resumed.messages == again.messages
+    assert () == again.settle_records
+
+
+def said(message: object) -> str:
+    return text_of(message.content) if isinstance(message, UserMessage) else ""

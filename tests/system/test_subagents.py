@@ -258,6 +258,34 @@ async def test_a_run_does_not_end_over_work_in_the_background(
     assert (policy == "tell") == any("still at work" in prompt for prompt in on.prompts())
 
 
+@pytest.mark.parametrize("seconds", [None, 20.0])
+async def test_a_run_that_is_stopped_while_it_waits_for_its_background_is_no_success(
+    seconds: float | None, tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    model = model_of(
+        {
+            "go": in_turn(Turn(agent("slow task", run_in_background=True)), Turn(text("Bye."))),
+            "slow": in_turn(Turn(text("Late."), delay=500.0)),
+        }
+    )
+    async with stage(tmp_path, model, subagents=(KIND,), max_seconds=seconds) as on:
+        async with on.session.submit("go") as run, trio.open_nursery() as nursery:
+
+            async def interrupt() -> None:
+                await trio.sleep(20)
+                run.interrupt()
+
+            if seconds is None:
+                nursery.start_soon(interrupt)
+            async for event in run:
+                on.take(event)
+        on.check()
+    expected = "aborted_streaming" if seconds is None else "budget_exhausted"
+    assert (expected, "error_during_execution") == (run.result.terminal_reason.value, run.result.subtype)
+    assert ["stopped"] == [event.status for event in on.of(SubagentEnded)]
+    assert trio.current_time() < 60
+
+
 async def test_an_agent_that_cannot_be_opened_has_failed(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
