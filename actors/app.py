@@ -278,7 +278,7 @@ class Parts:
             session_ledger=self.ledger,
         )
         if self.subagents is not None:
-            self.subagents.begin_run(account.ledger, history.queue)
+            self.subagents.begin_run(account.ledger, history.queue, account.denials)
         return RunFactory(
             loop=lambda *ends: self._loop(run_id, message, history, account, notices, *ends),
             executor=lambda inbox, loop: self._executor(run_id, inbox, loop),
@@ -389,6 +389,8 @@ class Parts:
             sandbox=self.sandbox,
             mcp_servers=tuple((server["name"], server["status"]) for server in self.servers.status()),
             slash_commands=self.commands.names(),
+            agents=tuple(self.subagents.definitions) if self.subagents is not None else (),
+            skills=tuple(skill.name for skill in self.project.skills) if self.project is not None else (),
             prompt=message,
         )
 

@@ -290,6 +290,8 @@ class Loop:
                 await self._work_off()  # noqa: ASYNC102
 
     def _why_broken_off(self, during: Phase) -> Observation:
+        if self._defect is not None and self._journal_lost:
+            return PartFailed(name="journal", error="it takes no more records, and nothing may run unrecorded")
         if self._defect is not None:
             return PartFailed(name=self.name, error=self._defect)
         if self._lost is not None:

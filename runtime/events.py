@@ -140,6 +140,9 @@ class RunStarted(Event):
     """Name and status of each."""
     slash_commands: tuple[str, ...] = ()
     """Names without the slash."""
+    agents: tuple[str, ...] = ()
+    """Kinds of subagents."""
+    skills: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)

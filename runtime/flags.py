@@ -214,7 +214,11 @@ FLAGS: Final = (
         read=_texts,
         adds=True,
     ),
-    Flag(names=("--strict-mcp-config",), field="strict_mcp_config", help="no other MCP servers (there are none)"),
+    Flag(
+        names=("--strict-mcp-config",),
+        field="strict_mcp_config",
+        help="only those of --mcp-config, not the project's .mcp.json",
+    ),
     _one("--sandbox", "POLICY", "confine commands: required, auto (where it works) or off", read=_choice(SANDBOXES)),
     Flag(names=("--sandbox-network",), field="sandbox_network", help="leave confined commands the network"),
     _one("--agents", "JSON", 'kinds of subagents: {"name": {"description": ..., "prompt": ...}}', read=_text),

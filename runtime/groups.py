@@ -7,9 +7,11 @@ Inside, groups pass as they are; at a boundary that users see, `collapse` takes 
 
 from __future__ import annotations
 
-from typing import overload
+from typing import TypeVar, overload
 
-__all__ = ["collapse"]
+__all__ = ["collapse", "find_error"]
+
+E = TypeVar("E", bound=BaseException)
 
 
 @overload
@@ -41,6 +43,22 @@ def collapse(error: BaseException) -> BaseException:
     for note in _notes(error):
         group.add_note(note)
     return group
+
+
+def find_error(error: BaseException, kind: type[E]) -> E | None:
+    """The first error of this kind: this one, one that it groups, or one that either was raised from."""
+    seen: set[int] = set()
+    open: list[BaseException | None] = [error]
+    while open:
+        each = open.pop(0)
+        if each is None or id(each) in seen:
+            continue
+        if isinstance(each, kind):
+            return each
+        seen.add(id(each))
+        open += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+        open.append(each.__cause__)
+    return None
 
 
 def _notes(error: BaseException) -> list[str]:

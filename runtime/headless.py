@@ -22,8 +22,9 @@ import trio
 from rich.console import Console
 
 from .doors import single_error
-from .errors import AtrioError, ConfigError, JournalError
+from .errors import AtrioError, ConfigError, JournalError, JournalUnwritable
 from .events import AssistantBlock, Event, Partial, RunEnded
+from .groups import find_error
 from .lines import EventLines, encode_line, result_line
 from .live import DRAW_EVERY, LiveView
 from .logs import Level, LogHandler, format_line, install, utc_now
@@ -143,7 +144,8 @@ class Runner:
             await self._broke_off(told(error))
         except Exception as error:
             # The outermost border: whoever reads the output is still owed its last line.
-            await self._broke_off(f"internal error, please report it: {told(error)}")
+            lost = find_error(error, JournalUnwritable)
+            await self._broke_off(f"internal error, please report it: {told(error)}" if lost is None else str(lost))
         finally:
             if self.view is not None:
                 self.view.close()

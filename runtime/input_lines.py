@@ -64,7 +64,7 @@ def read_line(line: bytes) -> InputLine | None:
         return None
     value = _parse(line)
     match value:
-        case {"type": "user", "message": {"content": content} as message}:
+        case {"type": "user", "message": {"content": content} as message} if message.get("role", "user") == "user":
             priority = value.get("priority")
             uuid = value.get("uuid")
             return Prompt(

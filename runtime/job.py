@@ -40,6 +40,10 @@ AGENT_TOOLS: Final = frozenset(("Agent", "Task", "AgentOutput", "TaskOutput", "A
 """With any of these among the tools, the agent may have subagents."""
 
 
+MCP_FILE: Final = ".mcp.json"
+"""The project's MCP servers, beside its code."""
+
+
 @attrs.frozen(kw_only=True)
 class Job:
     """
@@ -163,11 +167,14 @@ def _subagents(options: Options) -> tuple[SubagentDefinition, ...] | None:
 
 
 def _mcp(options: Options, config: Config, cwd: Path) -> tuple[ServerConfig, ...]:
-    if not options.mcp_config:
+    """Those of the project's own file, which has no more weight than its settings; flags overrule it."""
+    sources = SOURCES if options.setting_sources is None else options.setting_sources
+    own = "project" in sources and not options.strict_mcp_config and (cwd / MCP_FILE).exists()
+    if not own and not options.mcp_config:
         return ()
     from atrio.actors.mcp.config import load_mcp_options
 
-    servers = load_mcp_options(options.mcp_config, config.environ, cwd)
+    servers = load_mcp_options((*([MCP_FILE] if own else []), *options.mcp_config), config.environ, cwd)
     if servers.problems:
         raise servers.problems[0]
     return servers.configs

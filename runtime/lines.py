@@ -209,8 +209,8 @@ class EventLines:
             apiKeySource=self.api_key_source,
             atrio_version=self.version,
             output_style="default",
-            agents=[],
-            skills=[],
+            agents=list(event.agents),
+            skills=list(event.skills),
             plugins=[],
         )
 

@@ -138,13 +138,18 @@ def _delete(paths: Iterable[Path]) -> int:
     return 0
 
 
+def _private(path: str, flags: int) -> int:
+    """For its owner alone, like the session itself."""
+    return os.open(path, flags, 0o600)
+
+
 def _export(path: Path, format: str, output: str | None) -> int:
     pieces = export_session(path, "html" if format == "html" else "markdown")
     if output is None:
         return _write(pieces)
     try:
         # A new file: a typing error must not cost one that exists.
-        with open(output, "x", encoding="utf-8", errors="replace") as file:
+        with open(output, "x", encoding="utf-8", errors="replace", opener=_private) as file:
             file.writelines(pieces)
     except OSError as error:
         raise ConfigError("--output", f"{output} can't be written: {error.strerror}", "name a new file") from error

@@ -33,7 +33,6 @@ __all__ = [
     "safe_server_name",
 ]
 
-PROJECT_FILE: Final = ".mcp.json"
 
 MAX_NAME_CHARS: Final = 48
 """Of 128 that the API takes for a tool's name, of which a server's is the beginning."""

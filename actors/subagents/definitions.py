@@ -126,12 +126,23 @@ def parse_subagents(text: str, thing: str = "--agents") -> tuple[SubagentDefinit
     return tuple(_from_json(name, each, f"{thing}, {name[:80]!r}") for name, each in value.items())
 
 
-_FIELDS: Final = ("description", "prompt", "tools", "disallowedTools", "model", "maxTurns", "permissionMode")
+_FIELDS: Final = (
+    "description",
+    "prompt",
+    "tools",
+    "disallowedTools",
+    "model",
+    "maxTurns",
+    "permissionMode",
+    "background",
+)
 
 
 def _from_json(name: str, value: object, thing: str) -> SubagentDefinition:
     if not isinstance(value, dict):
         raise ConfigError(thing, "it is no JSON object", f"give it {', '.join(_FIELDS)}")
+    if unknown := [key for key in value if key not in _FIELDS]:
+        raise ConfigError(thing, f"{unknown[0][:80]!r} is not known", f"there are {', '.join(_FIELDS)}")
     texts = {key: value.get(key) for key in ("description", "prompt", "model", "permissionMode")}
     for key, text in texts.items():
         if text is not None and not isinstance(text, str):

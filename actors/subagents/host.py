@@ -37,6 +37,7 @@ from atrio.runtime.messages import TextBlock, ToolUseBlock, UserMessage
 from atrio.runtime.prices import Catalogue
 from atrio.runtime.records import SystemRecord
 from atrio.runtime.rerecord import SUBAGENT_ENDED
+from atrio.runtime.result import Denial
 from atrio.runtime.state import derive_id
 from atrio.tools.shapes import close_names
 
@@ -156,6 +157,7 @@ class Subagents:
     _spent: Ledger | None = None
     _stopped: str | None = None
     _queue: MessageQueue | None = None
+    _denials: list[Denial] = attrs.field(factory=list)
     _beside: list[Child] = attrs.field(factory=list)
     """In the background, until their end was told."""
     _patience: float | None = None
@@ -164,11 +166,12 @@ class Subagents:
 
     # --- the run ----------------------------------------------------------------------------------
 
-    def begin_run(self, spent: Ledger, queue: MessageQueue) -> None:
+    def begin_run(self, spent: Ledger, queue: MessageQueue, denials: list[Denial]) -> None:
         """
-        A run begins. ``spent`` counts what it uses, and what those below it use; ``queue`` takes what they have to say.
+        A run begins. ``spent`` counts what it uses, and what those below it use; ``queue`` takes what they have to say,
+        and ``denials`` the calls that were refused to them.
         """
-        self._spent, self._queue = spent, queue
+        self._spent, self._queue, self._denials = spent, queue, denials
         self._stopped = self._patience = None
         self._warned = False
         if self.depth == 0:
@@ -424,6 +427,7 @@ class Subagents:
 
     def _pass_on(self, child: Child, event: Event) -> None:
         """What the parent's subscribers hear of a subagent; of one below it, just as it came."""
+        self._note_denial(event.event if isinstance(event, SubagentProgress) else event)
         match event:
             case SubagentProgress() | SubagentStarted() | SubagentEnded():
                 self.publish(attrs.evolve(event))
@@ -439,6 +443,12 @@ class Subagents:
             case _:
                 return
         self.publish(SubagentProgress(agent_id=child.id, call_id=child.order.call_id, event=event))
+
+    def _note_denial(self, event: Event) -> None:
+        if isinstance(event, PermissionDenied):
+            self._denials.append(
+                Denial(tool_name=event.name, tool_use_id=event.call_id, tool_input=event.input, reason=event.reason)
+            )
 
     def _forget(self) -> None:
         ended = [child.id for child in self._children.values() if child.ended.is_set()]

@@ -48,6 +48,7 @@ def test_some_lines_ask_for_nothing(line: bytes) -> None:
         (b"hello", "no JSON object"),
         (b"[1]", "no JSON object"),
         (b'{"type":"user"}', "a user line holds"),
+        (b'{"type":"user","message":{"role":"assistant","content":"x"}}', "a user line holds"),
         (user(3), "a text or a list"),
         (user([]), "a text or a list"),
         (user([{"type": "tool_result", "tool_use_id": "t", "content": ""}]), "a user can't say"),

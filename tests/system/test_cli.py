@@ -282,6 +282,7 @@ async def test_a_journal_that_is_lost_ends_the_run_with_a_result(place: Place) -
     assert (1, [("result", "error_during_execution")]) == (done.returncode, kinds(lines)[-1:])
     assert 1 == [line["type"] for line in lines].count("result")
     assert "can't write the session journal" in done.stderr.decode()
+    assert "internal error" not in done.stderr.decode()
     assert 1 == done.stderr.count(b"\n")
 
 
@@ -333,6 +334,24 @@ async def test_wrong_settings_are_one_sentence_and_leave_nothing_behind(
     assert 1 == ended.err.count("\n")
     assert not place.home.exists()
     assert before == sorted(place.project.rglob("*"))
+
+
+async def test_the_projects_mcp_servers_are_there_unless_they_are_not_wanted(place: Place) -> None:
+    server = Path(__file__).parents[1] / "actors" / "mcp" / "sdk_server.py"
+    file = place.project / ".mcp.json"
+    file.write_text(json.dumps({"mcpServers": {"sums": {"command": sys.executable, "args": [str(server)]}}}))
+    words = ("run", "x", "--output-format", "stream-json", "--verbose")
+    async with ScriptedModel([Turn(text("ok"))], repeat_last=True).serve() as url:
+        inits = [
+            (await atrio(place, *words, *more, url=url)).lines[0]
+            for more in ((), ("--strict-mcp-config",), ("--setting-sources", "user"))
+        ]
+        file.write_text("{,}")
+        broken = await atrio(place, *words, url=url)
+
+    assert [[{"name": "sums", "status": "connected"}], [], []] == [init["mcp_servers"] for init in inits]
+    assert ["general-purpose"] == inits[0]["agents"]
+    assert (2, f"atrio: MCP file {file}: ") == (broken.code, broken.err[: len(f"atrio: MCP file {file}: ")])
 
 
 async def test_too_much_on_stdin_is_refused(place: Place) -> None:

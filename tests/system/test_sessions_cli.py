@@ -63,6 +63,7 @@ async def test_a_session_from_its_first_run_to_its_deletion(tmp_path: Path) -> N
     shown = (await atrio("sessions", "show", "my name")).out
     assert ("first &lt;b>" in shown, "Two." in shown, "Three." in shown) == (True, True, False)
     assert Ended(0, "", "") == await atrio("sessions", "export", id, "--format", "html", "-o", "page.html")
+    assert 0o600 == (atrio.folder / "page.html").stat().st_mode & 0o777
     assert "first &lt;b&gt;" in (tmp_path / "page.html").read_text()
     again = await atrio("sessions", "export", id, "--output", "page.html")
     assert (2, True) == (again.code, "name a new file" in again.err)

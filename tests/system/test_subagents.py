@@ -430,7 +430,8 @@ async def test_rights_are_at_most_the_parents(tmp_path: Path, autojump_clock: tr
     )
     tools = (Probe(permission="ask"), Probe("Other"))
     async with stage(tmp_path, model, *tools, subagents=(kind,)) as on:
-        await on.run()
+        result = await on.run()
+    assert ["Probe"] == [denial.tool_name for denial in result.permission_denials]
     assert [] == tools[0].log
     asked = next(r for r in model.requests if said(r.body).startswith("look"))
     assert "Other" not in [each["name"] for each in asked.body["tools"]]

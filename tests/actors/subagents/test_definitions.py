@@ -61,6 +61,7 @@ def test_json_has_the_fields_of_the_flag() -> None:
         ('{"a": {"description": "x", "maxTurns": 0}}', "maxTurns is 0"),
         ('{"a": {"description": "x", "permissionMode": "all"}}', "is not known"),
         ('{"a": {"description": "x", "prompt": 3}}', "prompt is no text"),
+        ('{"a": {"description": "x", "max_turns": 3}}', "'max_turns' is not known"),
         ('{"a:b": {"description": "x"}}', "no name"),
         ('{"a": {"description": "x", "tools": ["(("]}}', "this is no rule"),
     ],
