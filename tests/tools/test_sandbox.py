@@ -348,7 +348,9 @@ async def test_what_runs_on_in_the_background_is_stopped_and_named(jail: Jail) -
 async def test_a_cancelled_command_is_gone_with_all_it_started(jail: Jail) -> None:
     started = jail.ws / "started"
     os.mkfifo(started)
-    script = "(setsid sleep 74 &); env -i setsid sleep 75 & trap 'echo bye > bye; exit' TERM; : > started; wait"
+    # No `wait`: that would end, and the script with it, as soon as its children have had their signal.
+    go_on = "while :; do sleep 0.05; done"
+    script = f"(setsid sleep 74 &); env -i setsid sleep 75 & trap 'echo bye > bye; exit' TERM; : > started; {go_on}"
     async with trio.open_nursery() as nursery:
         nursery.start_soon(jail.run, script)
         await trio.Path(started).read_bytes()
