@@ -32,6 +32,7 @@ from .records import (
     WithdrawRecord,
 )
 from .rerecord import BOUNDARY, REWOUND, SUBAGENT_ENDED, USAGE_TOTALS
+from .schema import NewerSchema, upgraded
 from .transcript import records_from_line
 from .wirejson import parse_object, without_surrogates
 
@@ -83,7 +84,7 @@ def read_records(path: Path, bad_lines: list[BadLine], *, start: int = 0, stop: 
         stop: where to end; None is the file's end.
 
     Raises:
-        JournalCorrupt: the file can't be read.
+        JournalCorrupt: the file can't be read, or is of a later form than this version knows.
     """
     number, offset = 0, start
     try:
@@ -93,7 +94,9 @@ def read_records(path: Path, bad_lines: list[BadLine], *, start: int = 0, stop: 
                 if stop is not None and offset >= stop:
                     return
                 try:
-                    records = records_from_line(_parse(line)) if not line.isspace() else ()
+                    records = records_from_line(upgraded(_parse(line))) if not line.isspace() else ()
+                except NewerSchema as error:
+                    raise JournalCorrupt(str(path), number, str(error)) from error
                 except (ValueError, RecursionError) as error:
                     bad_lines.append(BadLine(number=number, offset_bytes=offset, reason=str(error)))
                 else:

@@ -47,6 +47,7 @@ from .records import (
     WithdrawRecord,
 )
 from .rerecord import REWOUND
+from .schema import SCHEMA
 
 __all__ = ["LineWriter", "records_from_line"]
 
@@ -78,6 +79,7 @@ class LineWriter:
             "cwd": self.cwd,
             "sessionId": self.session_id,
             "version": self.version,
+            "schema": SCHEMA,
             "timestamp": now.strftime("%Y-%m-%dT%H:%M:%S.") + f"{now.microsecond // 1000:03d}Z",
         }
         if self.agent_id is not None:

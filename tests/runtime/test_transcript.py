@@ -240,6 +240,7 @@ def test_a_block_line_has_the_shape_that_transcript_readers_know() -> None:
         "cwd": "/w",
         "sessionId": "s",
         "version": "1.2.3",
+        "schema": 1,
         "timestamp": "2026-03-04T05:06:07.089Z",
         "type": "assistant",
         "message": {
