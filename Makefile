@@ -15,14 +15,11 @@ STAMP := $(VENV)/.stamp
 #   127       httpx is the HTTP client of this project
 #   910-913   a function that has nothing to wait for need not make a checkpoint
 # ASYNC900 (async generators that may hold a scope over a yield) is opt-in, and wanted.
-# Tests besides sleep for days on a mock clock (116), expect groups with a KeyboardInterrupt in them, which RaisesGroup
-# doesn't (401), and show that async generators are refused (900).
 UNWANTED := ASYNC114,ASYNC123,ASYNC124,ASYNC127,ASYNC128,ASYNC910,ASYNC911,ASYNC912,ASYNC913
 ASYNC_RULES := --enable=ASYNC,ASYNC900 --disable=$(UNWANTED)
 SOURCES := 'runtime/*.py' 'tools/*.py' 'actors/*.py' 'bench/*.py'
 # Only files with a word of it are read: the checker takes half a second for each.
 ASYNC := \b(async|await|trio)\b
-TEST_RULES := $(ASYNC_RULES),ASYNC116,ASYNC401,ASYNC900
 
 .PHONY: help setup demo test lint bench soak clean
 
@@ -62,7 +59,6 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	git grep -lE '$(ASYNC)' -- $(SOURCES) | xargs -P 2 -n 32 $(BIN)/flake8-async $(ASYNC_RULES)
-	git grep -lE '$(ASYNC)' -- 'tests/*.py' | xargs -P 2 -n 32 $(BIN)/flake8-async $(TEST_RULES)
 
 # Quick: fewer events and sessions; bench/README.md says how to measure for real.
 bench: setup
