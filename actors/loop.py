@@ -290,9 +290,9 @@ class Loop:
                 await self._work_off()  # noqa: ASYNC102
 
     def _why_broken_off(self, during: Phase) -> Observation:
-        if self._defect is not None and self._journal_lost:
-            return PartFailed(name="journal", error="it takes no more records, and nothing may run unrecorded")
         if self._defect is not None:
+            if self._journal_lost:
+                return PartFailed(name="journal", error="it takes no more records, and nothing may run unrecorded")
             return PartFailed(name=self.name, error=self._defect)
         if self._lost is not None:
             return PartFailed(name=self._lost.name, error=self._lost.error)
@@ -301,6 +301,11 @@ class Loop:
         return Interrupted(reason="the run was cancelled", during=during)
 
     # --- in ---------------------------------------------------------------------------------------
+
+    @property
+    def _ends(self) -> bool:
+        """Nothing new begins: this run is being stopped, whether or not the loop has come to that."""
+        return self._stopping or self._is_stopping()
 
     def _stop_here(self) -> None:
         if not self._stopping:
@@ -658,7 +663,7 @@ class Loop:
         """Go on with an end that waited, if it need not wait any longer."""
         if self._parked is None or self._subagents is None or self._state.phase is not Phase.HOOKS:
             return
-        if self._stopping or self._is_stopping():
+        if self._ends:
             # It need not wait since what it waited for is being stopped, and so is the run.
             return
         action, until = self._parked
@@ -716,7 +721,7 @@ class Loop:
         await self._streamer.send(self._model_call)
 
     def _has_more_to_do(self) -> bool:
-        return self._history.queue.waits and not (self._stopping or self._is_stopping() or self._journal_lost)
+        return self._history.queue.waits and not (self._ends or self._journal_lost)
 
     async def _go_on_after_all(self) -> None:
         """Somebody has said more since it was decided that the work is done; nobody has been told of the end yet."""

@@ -40,10 +40,6 @@ AGENT_TOOLS: Final = frozenset(("Agent", "Task", "AgentOutput", "TaskOutput", "A
 """With any of these among the tools, the agent may have subagents."""
 
 
-MCP_FILE: Final = ".mcp.json"
-"""The project's MCP servers, beside its code."""
-
-
 @attrs.frozen(kw_only=True)
 class Job:
     """
@@ -92,10 +88,11 @@ def prepare_job(options: Options, environ: Mapping[str, str]) -> Job:
         ConfigError: an option, a variable or a settings file is wrong.
     """
     cwd = _working_folder(options.cwd)
+    sources = SOURCES if options.setting_sources is None else options.setting_sources
     config = Config.from_env(
         environ,
         cwd=cwd,
-        sources=SOURCES if options.setting_sources is None else options.setting_sources,
+        sources=sources,
         settings_file=_settings_file(options.settings),
     )
     if options.unattended:
@@ -112,7 +109,7 @@ def prepare_job(options: Options, environ: Mapping[str, str]) -> Job:
         resume=_resumed_journal(options, config, cwd),
         # Without settings files of the project and the user there are no instructions of theirs either.
         project=options.setting_sources != (),
-        mcp=_mcp(options, config, cwd),
+        mcp=_mcp(options, config, cwd, own="project" in sources and not options.strict_mcp_config),
         environ=environ,
         version=atrio_version(),
         live=text and terminal,
@@ -166,15 +163,12 @@ def _subagents(options: Options) -> tuple[SubagentDefinition, ...] | None:
     return () if wanted else None
 
 
-def _mcp(options: Options, config: Config, cwd: Path) -> tuple[ServerConfig, ...]:
-    """Those of the project's own file, which has no more weight than its settings; flags overrule it."""
-    sources = SOURCES if options.setting_sources is None else options.setting_sources
-    own = "project" in sources and not options.strict_mcp_config and (cwd / MCP_FILE).exists()
-    if not own and not options.mcp_config:
-        return ()
-    from atrio.actors.mcp.config import load_mcp_options
+def _mcp(options: Options, config: Config, cwd: Path, *, own: bool) -> tuple[ServerConfig, ...]:
+    """With ``own``, also those of the project's file, which has no more weight than its settings; flags overrule it."""
+    from atrio.actors.mcp.config import PROJECT_FILE, Servers, load_mcp_options, read_mcp_file
 
-    servers = load_mcp_options((*([MCP_FILE] if own else []), *options.mcp_config), config.environ, cwd)
+    project = read_mcp_file(cwd / PROJECT_FILE, config.environ, optional=True) if own else Servers()
+    servers = project.overlaid(load_mcp_options(options.mcp_config, config.environ, cwd))
     if servers.problems:
         raise servers.problems[0]
     return servers.configs

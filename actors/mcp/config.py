@@ -22,6 +22,7 @@ from atrio.runtime.errors import ConfigError
 from atrio.runtime.messages import JsonObject
 
 __all__ = [
+    "PROJECT_FILE",
     "HttpServer",
     "ServerConfig",
     "Servers",
@@ -33,6 +34,8 @@ __all__ = [
     "safe_server_name",
 ]
 
+PROJECT_FILE: Final = ".mcp.json"
+"""The project's servers, beside its code."""
 
 MAX_NAME_CHARS: Final = 48
 """Of 128 that the API takes for a tool's name, of which a server's is the beginning."""

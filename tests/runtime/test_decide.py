@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import Any
 
 import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.machine import OVERLOADED, PROMPT, Machine
 
 from atrio.runtime import notes
-from atrio.runtime.actions import Action, CallModel, Finish, Prepare, Publish, StartCall, Write
+from atrio.runtime.actions import CallModel, Prepare, Publish, StartCall, Write
 from atrio.runtime.decide import decide
 from atrio.runtime.errors import InvariantError
 from atrio.runtime.events import AssistantBlock, MessageWithdrawn, ToolEnded, TurnEnded
 from atrio.runtime.history import check
 from atrio.runtime.messages import (
     AssistantMessage,
-    Block,
     TextBlock,
     ThinkingBlock,
     ToolResultBlock,
@@ -37,18 +35,12 @@ from atrio.runtime.observations import (
     MessageQueued,
     Observation,
     PartFailed,
-    ResponseFailed,
-    ResponseFinished,
     ResponseOpened,
     ResponseRestarted,
     SetupFailed,
 )
 from atrio.runtime.result import TerminalReason
-from atrio.runtime.state import ContinueReason, Limits, LoopState, Phase
-
-RUN = "11111111-1111-4111-8111-111111111111"
-PROMPT = UserMessage(uuid="p", content=(TextBlock("do it"),))
-OVERLOADED = ModelFailure(kind=FailureKind.OVERLOADED, message="overloaded", retryable=True, status=529)
+from atrio.runtime.state import ContinueReason, Phase
 
 
 def call(id: str = "t1", name: str = "Read") -> ToolUseBlock:
@@ -57,64 +49,6 @@ def call(id: str = "t1", name: str = "Read") -> ToolUseBlock:
 
 def answer(id: str = "t1", text: str = "ok") -> CallEnded:
     return CallEnded(call_id=id, result=ToolResultBlock(id, text))
-
-
-class Machine:
-    """Feeds observations and keeps what came out."""
-
-    def __init__(self, **limits: Any) -> None:
-        self.state = LoopState(run_id=RUN, model="m", limits=Limits(**limits))
-        self.actions: list[Action] = []
-        self.last: Sequence[Action] = ()
-
-    def feed(self, *observations: Observation) -> Machine:
-        for observation in observations:
-            transition = decide(self.state, observation)
-            self.state, self.last = transition.state, transition.actions
-            self.actions += transition.actions
-        return self
-
-    def phase(self) -> Phase:
-        return self.state.phase
-
-    def begin(self) -> Machine:
-        self.feed(InputAccepted(message=PROMPT))
-        return self.prepared()
-
-    def prepared(self) -> Machine:
-        self.feed(ContextReady(messages=self.state.messages))
-        number = self.state.turn.request
-        return self.feed(ResponseOpened(request=number, message_id=f"msg_{number}", model="m", usage=Usage()))
-
-    def block(self, *blocks: Block) -> Machine:
-        for block in blocks:
-            index = len(self.state.turn.blocks)
-            self.feed(BlockArrived(request=self.state.turn.request, index=index, block=block))
-        return self
-
-    def end(self, stop_reason: str | None = "end_turn", incomplete: tuple[IncompleteBlock, ...] = ()) -> Machine:
-        return self.feed(
-            ResponseFinished(
-                request=self.state.turn.request, stop_reason=stop_reason, usage=Usage(), incomplete=incomplete
-            )
-        )
-
-    def fail(self, failure: ModelFailure = OVERLOADED, crashed: bool = False) -> Machine:
-        return self.feed(ResponseFailed(request=self.state.turn.request, failure=failure, crashed=crashed))
-
-    def finishes(self) -> list[Finish]:
-        return [action for action in self.actions if isinstance(action, Finish)]
-
-    def events(self, kind: type) -> list[Any]:
-        return [a.event for a in self.actions if isinstance(a, Publish) and isinstance(a.event, kind)]
-
-    def assert_over(self, reason: TerminalReason) -> Finish:
-        assert [reason] == [finish.reason for finish in self.finishes()]
-        assert self.state.phase is Phase.TERMINAL
-        assert self.state.terminal is reason
-        assert isinstance(self.actions[-1], Finish)
-        assert [] == check(self.state.messages)
-        return self.finishes()[0]
 
 
 def test_a_prompt_is_journaled_durably_before_the_model_is_asked() -> None:

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import trio
@@ -29,9 +29,16 @@ TOP: Final = Path(__file__).resolve().parents[2]
 
 @attrs.frozen
 class Ended:
+    """Exit code, stdout and stderr of a command."""
+
     code: int
-    out: bytes
-    err: bytes
+    out: str
+    err: str
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """What stdout holds, if that is JSON lines."""
+        return [json.loads(line) for line in self.out.splitlines()]
 
 
 async def run(
@@ -58,7 +65,7 @@ def _run(words: Sequence[str], stdin: bytes, cwd: Path, env: Mapping[str, str], 
             template = _start()
         code = _ask(template, json.dumps(request))
         _idle.append(template)
-        return Ended(code, files[1].read_bytes(), files[2].read_bytes())
+        return Ended(code, files[1].read_text(), files[2].read_text())
 
 
 def _start() -> subprocess.Popen[str]:

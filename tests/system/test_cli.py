@@ -16,6 +16,7 @@ import attrs
 import pytest
 import trio
 from tests.support import forking
+from tests.support.forking import Ended
 
 from atrio.actors.testing import Fault, ScriptedModel, Turn, text, tool
 from atrio.runtime.journal import journal_path
@@ -50,17 +51,6 @@ def place(tmp_path: Path) -> Place:
     return Place(project, tmp_path / "home")
 
 
-@attrs.frozen
-class Ended:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.out.splitlines()]
-
-
 async def atrio(
     place: Place,
     *words: str,
@@ -69,8 +59,7 @@ async def atrio(
     environ: Mapping[str, str] | None = None,
 ) -> Ended:
     environ = place.environ(url, **(environ or {}))
-    ended = await forking.run(words, stdin=stdin, cwd=place.project, env=environ)
-    return Ended(ended.code, ended.out.decode(), ended.err.decode())
+    return await forking.run(words, stdin=stdin, cwd=place.project, env=environ)
 
 
 def kinds(lines: Sequence[Mapping[str, Any]]) -> list[tuple[str, str | None]]:

@@ -117,7 +117,7 @@ class Victim:
         """One command to its end, or to its death at a write; its exit code."""
         words = self.first_words if words is None else words
         ended = await forking.run((*words, *FLAGS), cwd=self.project, env=self.environ(), dies=dies)
-        with (self.folder / "stderr").open("ab") as err:
+        with (self.folder / "stderr").open("a") as err:
             err.write(ended.err)
         return ended.code
 

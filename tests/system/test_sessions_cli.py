@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import attrs
 import pytest
 from tests.support import forking
+from tests.support.forking import Ended
 
 from atrio.actors.testing import ScriptedModel, Turn, text
 from atrio.runtime.journal import JournalFile
@@ -17,13 +17,6 @@ from atrio.runtime.journal import JournalFile
 pytestmark = pytest.mark.slow
 
 LIMIT = 30.0
-
-
-@attrs.frozen
-class Ended:
-    code: int
-    out: str
-    err: str
 
 
 @attrs.frozen
@@ -36,11 +29,10 @@ class Shell:
     async def __call__(self, *words: str) -> Ended:
         known = {name: os.environ[name] for name in ("PATH", "LANG", "VIRTUAL_ENV", "PYTHONPATH") if name in os.environ}
         own = {"HOME": str(self.folder), "ATRIO_HOME": str(self.folder / "home"), "ANTHROPIC_BASE_URL": self.url}
-        ended = await forking.run(words, cwd=self.folder, env={**known, **own})
-        return Ended(ended.code, ended.out.decode(), ended.err.decode())
+        return await forking.run(words, cwd=self.folder, env={**known, **own})
 
     async def listed(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (await self("sessions", "list", "--json")).out.splitlines()]
+        return (await self("sessions", "list", "--json")).lines
 
     async def ids(self) -> list[str]:
         return [info["id"] for info in await self.listed()]
