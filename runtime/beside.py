@@ -2,7 +2,7 @@
 What worked beside a session whose process ended: agents and commands in the background that the model was told of, and
 whose end nobody told it any more. Pure.
 
-None of them outlives its process on purpose, so once the journal is read again by another one, each of them is lost.
+Agents end with their process. A command may outlive one that was killed, but nobody reads its output or ends it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Beside:
                 place = details.get("transcriptPath")
                 known[id] = f"the agent {id} ({details.get('description', '')}); its record is in {place}"
             elif key == "backgroundTaskId":
-                known[id] = f"the command {id}; what it had printed is in {details.get('outputFile')}"
+                place = details.get("outputFile")
+                known[id] = f"the command {id}, which may still run; its output until then is in {place}"
 
     def message(self, message: UserMessage) -> None:
         """A notification tells of an end."""
@@ -69,7 +70,7 @@ class Beside:
             return None
         listed = "\n".join(f"- {each}" for each in open)
         text = (
-            f"{LOST}\nThe process that this session ran in has ended, and with it what worked in the background:\n"
+            f"{LOST}\nThe process that this session ran in has ended. What worked in the background is lost to it:\n"
             f"{listed}\nNothing more will come of these by themselves. Each may have done all, some or none of its "
             f"work: look before you start one again.\n</{LOST[1:]}"
         )

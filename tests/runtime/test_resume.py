@@ -363,7 +363,7 @@ def hidden(uuid: str, text: str) -> UserRecord:
     ("records", "named"),
     [
         (begun("t1", **AGENT, status="running"), ["a1 (looks)", "/x.jsonl"]),
-        (begun("t1", backgroundTaskId="bash_1", status="running", **SHELL), ["bash_1", "/out"]),
+        (begun("t1", backgroundTaskId="bash_1", status="running", **SHELL), ["bash_1", "may still run", "/out"]),
         (begun("t1", **{**AGENT, "isAsync": False}, status="completed"), []),
         ((*begun("t1", **AGENT, status="running"), *begun("t2", **AGENT, status="stopped")), []),
         ((*begun("t1", **AGENT, status="running"), hidden("n", "<task-notification> a1 completed")), []),
